@@ -1,0 +1,46 @@
+"""Work that waits for a model, with nobody watching."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from fleet import Budget, queue
+from fleet.actor import current_message_id
+
+agent_batch = queue("agent_batch")
+
+
+@agent_batch.actor  # the lane's budget
+def prepare_run(run_id: int) -> None:
+    """Work out a proposal that a person then approves."""
+    from books import agent_runs
+
+    agent_runs.prepare(run_id, token=current_message_id())
+
+
+@agent_batch.actor(
+    budget=Budget(
+        soft=timedelta(minutes=60),
+        hard=timedelta(minutes=75),
+        because="asks every queued question one after the other, a hundred of them at the model's mean answer",
+    )
+)
+def run_evals() -> None:
+    """Ask the queued questions whose right answer is known."""
+    from books import evals
+
+    evals.run_evals(token=current_message_id())
+
+
+@agent_batch.actor(
+    budget=Budget(
+        soft=timedelta(minutes=2),
+        hard=timedelta(minutes=3),
+        because="asks no model: one insert a finding of the audit",
+    )
+)
+def promote_findings() -> None:
+    """Make an eval of each of the audit's findings."""
+    from books import evals
+
+    evals.promote_findings()

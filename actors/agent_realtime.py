@@ -1,0 +1,16 @@
+"""Work that waits for a model while a person watches a spinner."""
+
+from __future__ import annotations
+
+from fleet import queue
+from fleet.actor import current_message_id
+
+agent_realtime = queue("agent_realtime")
+
+
+@agent_realtime.actor  # the lane's budget
+def submit_approved_run(run_id: int) -> None:
+    """Hand in what a person approved, once."""
+    from books import agent_runs
+
+    agent_runs.submit_approved(run_id, token=current_message_id())

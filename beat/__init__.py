@@ -1,0 +1,4 @@
+"""The beat: any number of replicas, one of which leads and hands each slot of the schedule to its lane.
+
+`leader` holds the lock, `alarm` rings at each slot, `fire` decides and sends.
+"""

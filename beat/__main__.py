@@ -1,0 +1,100 @@
+"""One beat replica: `python -m beat --app ROOT`, or `fleet beat`.
+
+The leader's thread campaigns, APScheduler's thread rings, and the main thread fires: at each ring for the entry that rang,
+and every second for all. When Redis is away it says so once and goes on trying; nothing makes it exit but a signal.
+"""
+
+from __future__ import annotations
+
+import argparse
+import queue
+import signal
+from pathlib import Path
+
+import redis
+
+from beat.alarm import alarm_clock
+from beat.fire import Firer
+from beat.leader import Leader
+from fleet.app import App, load, process_broker, settings
+from fleet.clock import configure as configure_clock
+from fleet.logs import configure as configure_logs
+from fleet.logs import get_logger
+from fleet.servers import require_redis
+from fleet.workers.presence import Presence, Report
+
+log = get_logger(__name__)
+
+_PASS_SECONDS = 1.0
+_ALL = None
+_STOP = object()
+
+
+def run(app: App) -> None:
+    """Beat until SIGTERM or SIGINT.
+
+    Raises `ServerUnreachable` or `ServerTooOld` if Redis cannot be used at the start.
+    """
+    broker, configured = process_broker(), settings()
+    require_redis(broker.client)
+    rings: queue.SimpleQueue[object] = queue.SimpleQueue()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: rings.put(_STOP))
+    leader = Leader(
+        broker.client,
+        broker.namespace,
+        ttl=configured.leader_ttl,
+        renewal=configured.leader_renewal,
+        on_elected=lambda: rings.put(_ALL),
+    )
+    firer = Firer(broker, leader, app.schedule)
+    alarm = alarm_clock(app.schedule, rings.put)
+    report = lambda: Report("beat", "beat", worker_id=leader.token, leads=leader.leads())  # noqa: E731
+    presence = Presence(broker.client, broker.namespace, report)
+    leader.start()
+    alarm.start()
+    presence.start()
+    log.info("beat_started", token=leader.token, entries=len(app.schedule))
+    try:
+        _fire_until_stopped(rings, firer)
+    finally:
+        alarm.shutdown(wait=False)
+        leader.stop()
+        presence.stop()
+        log.info("beat_ended", token=leader.token)
+
+
+def _fire_until_stopped(rings: queue.SimpleQueue[object], firer: Firer) -> None:
+    lost = False
+    while True:
+        try:
+            ring = rings.get(timeout=_PASS_SECONDS)
+        except queue.Empty:
+            ring = _ALL
+        if ring is _STOP:
+            return
+        try:
+            firer.pass_over(None if ring is _ALL else [str(ring)])
+        except redis.RedisError as error:
+            if not lost:
+                log.error("beat_cannot_fire", error=str(error))
+            lost = True
+        else:
+            if lost:
+                log.warning("beat_fires_again")
+            lost = False
+
+
+def main() -> None:
+    """The entry point; configuration comes from the environment and one argument."""
+    parser = argparse.ArgumentParser(prog="python -m beat")
+    parser.add_argument("--app", type=Path, default=Path("."))
+    app = load(parser.parse_args().app)
+    configured = settings()
+    configure_logs(configured.log_format, configured.log_level)
+    configure_clock(configured)
+    run(app)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,117 @@
+"""The nightly audit: what does not fit together in the books becomes a finding, once a kind and subject.
+
+Checks: accounts not synced for a day, consents that ended, balances that the booked rows do not add up to, rows that
+say running though their lease has lapsed, invoices whose mail is in doubt. A finding that stands is not written again.
+
+Not guaranteed: that a balance is compared at all; bank and books must have been asked within an hour of each other,
+else the difference would be rows that came in between. What an account held before its first row is taken for right at
+its first audit. On failure of one check the others go on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from typing import NamedTuple
+
+from sqlalchemy import ColumnElement, ScalarSelect, func, or_, select, update
+from sqlalchemy.dialects.postgresql import insert
+from sqlalchemy.orm import Session
+
+from books.models import (
+    AccountStatus,
+    AgentRun,
+    Attachment,
+    BankAccount,
+    Finding,
+    ImportJob,
+    Invoice,
+    InvoiceStatus,
+    Transaction,
+)
+from fleet.clock import clock
+from fleet.logs import get_logger
+from fleet.storage import session
+from fleet.storage.leases import RUNNING
+from fleet.sweep import SweepResult, sweep
+
+log = get_logger(__name__)
+
+SYNCED_WITHIN = timedelta(hours=26)  # three slots a day: all of them missed, and two hours
+_ASKED_TOGETHER = timedelta(hours=1)
+
+
+class Seen(NamedTuple):
+    """What a check saw: on what, and in words."""
+
+    subject: str
+    message: str
+
+
+def nightly_audit() -> SweepResult:
+    """Run every check; each writes what it saw in a transaction of its own."""
+    return sweep("nightly_audit", CHECKS.items(), lambda check: _audit(*check), key=lambda check: check[0])
+
+
+def _audit(kind: str, check: Callable[[Session], Iterator[Seen]]) -> None:
+    with session() as s:
+        values = [{"kind": kind, "found_at": clock.now(), **seen._asdict()} for seen in check(s)]
+        if values:
+            unique = [Finding.kind, Finding.subject]
+            s.execute(insert(Finding).values(values).on_conflict_do_nothing(index_elements=unique))
+    log.info("audited", check=kind, found=len(values))
+
+
+def _not_synced(s: Session) -> Iterator[Seen]:
+    long_ago = clock.now() - SYNCED_WITHIN
+    unsynced = or_(BankAccount.last_synced_at.is_(None), BankAccount.last_synced_at < long_ago)
+    expected = BankAccount.connection_id.is_not(None) & (BankAccount.status != AccountStatus.CONSENT_EXPIRED)
+    for account in s.scalars(select(BankAccount).where(expected, unsynced).order_by(BankAccount.id)):
+        last = account.last_synced_at
+        when = f"last synced at {last:%Y-%m-%d %H:%M} UTC" if last else "never synced"
+        yield Seen(f"account {account.id}", f"{when}; {account.outcome or 'no sync has ended'}")
+
+
+def _consent_expired(s: Session) -> Iterator[Seen]:
+    for account_id in s.scalars(select(BankAccount.id).where(BankAccount.status == AccountStatus.CONSENT_EXPIRED)):
+        yield Seen(f"account {account_id}", "its owner has to connect the bank again")
+
+
+def _booked_cents() -> ScalarSelect[int]:
+    booked = (Transaction.account_id == BankAccount.id) & Transaction.booked
+    return select(func.coalesce(func.sum(Transaction.amount_cents), 0)).where(booked).correlate(BankAccount).scalar_subquery()
+
+
+def _asked_together() -> ColumnElement[bool]:
+    apart = BankAccount.balance_at - BankAccount.last_synced_at
+    return apart.between(-_ASKED_TOGETHER, _ASKED_TOGETHER)
+
+
+def _balance_mismatch(s: Session) -> Iterator[Seen]:
+    new = update(BankAccount).where(BankAccount.opening_cents.is_(None), _asked_together())
+    s.execute(new.values(opening_cents=BankAccount.balance_cents - _booked_cents()))
+    difference = BankAccount.balance_cents - BankAccount.opening_cents - _booked_cents()
+    for account_id, cents in s.execute(select(BankAccount.id, difference).where(difference != 0, _asked_together())):
+        yield Seen(f"account {account_id}", f"balance and booked rows differ by {cents:.0f} cents")
+
+
+def _stuck(s: Session) -> Iterator[Seen]:
+    for model in (BankAccount, Attachment, AgentRun, ImportJob):
+        lapsed = (model.status == RUNNING) & (model.lease_until < func.now())
+        for row_id in s.scalars(select(model.id).where(lapsed)):
+            yield Seen(f"{model.__name__} {row_id}", "says running, and its lease has lapsed")
+
+
+def _mail_in_doubt(s: Session) -> Iterator[Seen]:
+    claimed = (Invoice.status == InvoiceStatus.SENT) & Invoice.sent_at.is_(None)
+    for invoice in s.scalars(select(Invoice).where(claimed)):
+        yield Seen(f"invoice {invoice.number}", f"find out whether the mail {invoice.message_id} went out, then set its status")
+
+
+CHECKS: dict[str, Callable[[Session], Iterator[Seen]]] = {
+    "not_synced": _not_synced,
+    "consent_expired": _consent_expired,
+    "balance_mismatch": _balance_mismatch,
+    "stuck": _stuck,
+    "mail_in_doubt": _mail_in_doubt,
+}

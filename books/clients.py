@@ -1,0 +1,59 @@
+"""The process's clients of the world outside, made at first use from the settings and shared by all threads.
+
+Importing this module imports neither httpx nor the OpenAI SDK.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from functools import cache
+from typing import TYPE_CHECKING, TypeVar
+
+from config.settings import settings
+
+if TYPE_CHECKING:
+    from books.bank import BankClient
+    from books.model import ModelClient
+
+T = TypeVar("T")
+
+_lock = threading.Lock()
+
+
+def _once(make: Callable[[], T]) -> T:
+    # `cache` alone would let 128 threads that start together make a client each.
+    with _lock:
+        return make()
+
+
+@cache
+def _bank() -> BankClient:
+    from books.bank import BankClient
+
+    known = settings()
+    return BankClient(known.bank_url, known.bank_secret_id, known.bank_secret_key)
+
+
+@cache
+def _model() -> ModelClient:
+    from books.model import ModelClient
+
+    known = settings()
+    return ModelClient(known.model_url, known.model_key, known.model_name)
+
+
+def bank() -> BankClient:
+    """The aggregator's client."""
+    return _once(_bank)
+
+
+def model() -> ModelClient:
+    """The model's client."""
+    return _once(_model)
+
+
+def forget() -> None:
+    """Make new clients at the next use; for tests that change the settings."""
+    _bank.cache_clear()
+    _model.cache_clear()

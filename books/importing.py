@@ -1,0 +1,116 @@
+"""Takes a customer's CSV into the books: the good rows become transactions of a manual account, the bad ones are named.
+
+Progress is committed every hundred rows, rows and counters and lease together; a run that comes again goes on behind
+them. A row's external id is made of job and number, so no row is in the books twice.
+
+Not guaranteed: that the same file handed in twice is noticed; those are two jobs. On failure: a file that is no CSV
+ends `failed` with what was found; a deadline leaves "timed out after 340 of 1772 rows", and those 340 stay.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import islice
+from pathlib import Path
+
+from sqlalchemy import select, update
+from sqlalchemy.dialects.postgresql import insert
+from sqlalchemy.orm import Session
+
+from books import csv_rows
+from books.csv_rows import BadRow, CsvRow, NotCsv
+from books.leasing import Hold, take
+from books.models import ImportJob, ImportRowError, ImportStatus, Transaction
+from fleet import deadline
+from fleet.logs import get_logger
+from fleet.storage import session
+
+log = get_logger(__name__)
+
+ROWS_A_COMMIT = 100
+_BAD_ROWS_SHOWN = 3
+
+
+def import_csv(job_id: int, token: str) -> None:
+    """Import one job's file to its end; does nothing if another message holds the job or it has ended.
+
+    Raises `LeaseLost`, `DeadlineExceeded`, and what the database raises.
+    """
+    hold = take(ImportJob, job_id, token=token, claimable=(ImportStatus.QUEUED,))
+    if hold is None:
+        return
+    job = hold.row
+
+    def progress() -> str:
+        return f"after {job.rows_done + job.rows_failed} of {job.rows_total} rows"
+
+    with hold.to_the_end(back_to=ImportStatus.QUEUED, failed=ImportStatus.FAILED, progress=progress):
+        try:
+            job.rows_total = csv_rows.count(Path(job.path))
+            _import_rows(hold)
+        except NotCsv as error:
+            hold.finish(ImportStatus.FAILED, f"{error}")
+        else:
+            with session() as s:
+                status, outcome = _verdict(s, job)
+                hold.finish(status, outcome, s)
+    log.info("csv_imported", job=job_id, rows=job.rows_total, done=job.rows_done, failed=job.rows_failed)
+
+
+def _import_rows(hold: Hold[ImportJob]) -> None:
+    job = hold.row
+    rows = islice(csv_rows.rows(Path(job.path)), job.rows_done + job.rows_failed, None)
+    while chunk := list(islice(rows, ROWS_A_COMMIT)):
+        deadline.check()
+        good = [row for row in chunk if isinstance(row, CsvRow)]
+        bad = [row for row in chunk if isinstance(row, BadRow)]
+        done, failed = job.rows_done + len(good), job.rows_failed + len(bad)
+        with session() as s:
+            hold.renew(s)
+            _store(s, job, good, hold.token)
+            _note(s, job.id, bad)
+            values = {"rows_done": done, "rows_failed": failed, "rows_total": job.rows_total}
+            s.execute(update(ImportJob).where(ImportJob.id == job.id).values(**values))
+        job.rows_done, job.rows_failed = done, failed
+
+
+def _store(s: Session, job: ImportJob, rows: Iterable[CsvRow], token: str) -> None:
+    values = [
+        {
+            "account_id": job.account_id,
+            "external_id": f"import:{job.id}:{row.number}",
+            "booked": True,
+            "booking_date": row.booking_date,
+            "amount_cents": row.amount_cents,
+            "currency": row.currency,
+            "counterparty": row.counterparty,
+            "remittance": row.remittance,
+            "stored_by": token,
+        }
+        for row in rows
+    ]
+    if values:
+        unique = [Transaction.account_id, Transaction.external_id]
+        s.execute(insert(Transaction).values(values).on_conflict_do_nothing(index_elements=unique))
+
+
+def _note(s: Session, job_id: int, rows: Iterable[BadRow]) -> None:
+    values = [{"job_id": job_id, "row_number": row.number, "message": row.message} for row in rows]
+    if values:
+        unique = [ImportRowError.job_id, ImportRowError.row_number]
+        s.execute(insert(ImportRowError).values(values).on_conflict_do_nothing(index_elements=unique))
+
+
+def _verdict(s: Session, job: ImportJob) -> tuple[ImportStatus, str]:
+    total = job.rows_done + job.rows_failed
+    if not job.rows_failed:
+        return ImportStatus.DONE, f"{total} rows"
+    first = s.execute(
+        select(ImportRowError.row_number, ImportRowError.message)
+        .where(ImportRowError.job_id == job.id)
+        .order_by(ImportRowError.row_number)
+        .limit(_BAD_ROWS_SHOWN)
+    )
+    named = "; ".join(f"row {number}: {message}" for number, message in first)
+    more = job.rows_failed - _BAD_ROWS_SHOWN
+    return ImportStatus.DONE_WITH_ERRORS, f"{job.rows_done} of {total} rows, {named}" + (f"; and {more} more" if more > 0 else "")

@@ -1,0 +1,124 @@
+"""Holds a row for the message that works on it, and leaves it readable however the work ends.
+
+`take` claims; `Hold.to_the_end` turns the ways a body can end into the row's status: a deadline says how far it came,
+a failure that is tried again hands the row back, the last failure ends it. All are conditional on the lease; a body
+that lost it raises `LeaseLost` at its next write and changes nothing.
+
+Not guaranteed: a terminal row after SIGKILL or a second deadline while the outcome is being written. Its message comes
+again and takes the row over by its id; failing that, a janitor ends the row once the lease has lapsed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, Generic, TypeVar, cast
+
+from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.orm import Session
+
+from fleet.actor import FleetActor, current_message
+from fleet.app import effective_budget, effective_retry, process_broker
+from fleet.errors import DeadlineExceeded, FleetError
+from fleet.logs import get_logger
+from fleet.storage import leases, session
+from fleet.storage.leases import Lease
+
+log = get_logger(__name__)
+
+SLACK = timedelta(seconds=30)  # the supervisor takes a job away within 2 s of its hard budget; the rest is for a slow database
+OUTSIDE_A_WORKER = timedelta(minutes=15)
+
+Row = TypeVar("Row", bound=Lease)
+
+
+class LeaseLost(FleetError):
+    """Raised when a body finds that its row is no longer its own; another message holds it, or a janitor ended it."""
+
+
+def lease_time() -> timedelta:
+    """How long this job may hold a row: its hard budget and some slack, so that a lapsed lease means a dead worker."""
+    actor = _actor()
+    if actor is None:
+        return OUTSIDE_A_WORKER
+    lane = process_broker().lanes[actor.queue_name]
+    return effective_budget(actor, lane).hard + SLACK
+
+
+def is_last_attempt() -> bool:
+    """Whether a failure of this job now would be final; False outside a worker."""
+    actor, message = _actor(), current_message()
+    if actor is None or message is None:
+        return False
+    lane = process_broker().lanes[actor.queue_name]
+    return int(message.options.get("retries", 0)) + 1 >= effective_retry(actor, lane).attempts
+
+
+def _actor() -> FleetActor[Any, Any] | None:
+    message = current_message()
+    if message is None or message.queue_name not in process_broker().lanes:
+        return None
+    return cast("FleetActor[Any, Any]", process_broker().get_actor(message.actor_name))
+
+
+@dataclass
+class Hold(Generic[Row]):
+    """A row that is this message's until `finish`, or until its lease lapses."""
+
+    model: type[Row]
+    row: Row
+    token: str
+
+    def renew(self, s: Session) -> None:
+        """Extend the lease in the caller's transaction; raises `LeaseLost`, which rolls that transaction back."""
+        if not leases.renew(s, self.model, self.row.id, token=self.token, lease=lease_time()):
+            raise LeaseLost(f"{self.model.__name__} {self.row.id} is no longer held by message {self.token}.")
+
+    def finish(self, status: str, outcome: str | None, s: Session | None = None, **values: Any) -> None:
+        """End or hand back the row, in the caller's transaction if given; raises `LeaseLost`."""
+        if s is None:
+            with session() as own:
+                return self.finish(status, outcome, own, **values)
+        held = leases.finish(s, self.model, self.row.id, token=self.token, status=status, outcome=outcome, **values)
+        if not held:
+            raise LeaseLost(f"{self.model.__name__} {self.row.id} is no longer held by message {self.token}.")
+
+    @contextmanager
+    def to_the_end(self, *, back_to: str, failed: str, progress: Callable[[], str] = lambda: "") -> Iterator[None]:
+        """Whatever the block raises is raised on, after the row says it.
+
+        `back_to` is the status of a row whose message will be tried again; `progress` is asked how far a body came
+        that is cut off ("after page 1 of 2").
+        """
+        try:
+            yield
+        except LeaseLost:
+            raise
+        except DeadlineExceeded:
+            self._say(failed, f"timed out {progress()}".strip())
+            raise
+        except Exception as error:
+            if is_last_attempt():
+                self._say(failed, f"gave up after {self.row.attempts} attempts: {error}")
+            else:
+                self._say(back_to, f"will be tried again: {error}")
+            raise
+
+    def _say(self, status: str, outcome: str) -> None:
+        """The row's end on the way out of an error, which must not be replaced by a second one."""
+        try:
+            self.finish(status, outcome)
+        except (SQLAlchemyError, LeaseLost) as error:
+            log.error("outcome_not_written", row=f"{self.model.__name__} {self.row.id}", error=repr(error))
+
+
+def take(model: type[Row], row_id: int, *, token: str, claimable: Sequence[str]) -> Hold[Row] | None:
+    """Claim a row for the message `token`; None, and a line in the log, if there is nothing to do on it."""
+    with session() as s:
+        row = leases.claim(s, model, row_id, token=token, lease=lease_time(), claimable=claimable)
+    if row is None:
+        log.info("row_not_claimed", row=f"{model.__name__} {row_id}", token=token)
+        return None
+    return Hold(model, row, token)

@@ -1,0 +1,35 @@
+"""The bookkeeping's records. Amounts are integer cents with a currency; every status is explained where it is defined.
+
+Not guaranteed: transitions. Who may move a row from one status to the next is in the module that moves it; rows with a
+`Lease` are moved by conditional updates alone.
+"""
+
+from books.models.agents import AgentRun, AgentStep, Finding, RunKind, RunStatus
+from books.models.bank import AccountStatus, BankAccount, BankConnection, Category, ConnectionStatus, Transaction
+from books.models.base import Base
+from books.models.documents import Attachment, AttachmentStatus, UploadBatch
+from books.models.imports import ImportJob, ImportRowError, ImportStatus
+from books.models.invoices import Invoice, InvoiceStatus
+
+__all__ = [
+    "AccountStatus",
+    "AgentRun",
+    "AgentStep",
+    "Attachment",
+    "AttachmentStatus",
+    "BankAccount",
+    "BankConnection",
+    "Base",
+    "Category",
+    "ConnectionStatus",
+    "Finding",
+    "ImportJob",
+    "ImportRowError",
+    "ImportStatus",
+    "Invoice",
+    "InvoiceStatus",
+    "RunKind",
+    "RunStatus",
+    "Transaction",
+    "UploadBatch",
+]

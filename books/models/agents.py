@@ -1,0 +1,75 @@
+"""Runs of the agent, their steps, and the audit's findings that become runs."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+
+from sqlalchemy import ForeignKey, UniqueConstraint, func
+from sqlalchemy.orm import Mapped, mapped_column
+
+from books.models.base import Base
+from fleet.storage.leases import Lease
+
+
+class RunKind(StrEnum):
+    PREPARE = "prepare"  # works out a proposal that a person then approves
+    SUBMIT = "submit"  # hands in what a person approved
+    EVAL = "eval"  # asks a question again whose right answer is known
+
+
+class RunStatus(StrEnum):
+    QUEUED = "queued"  # waits for its message (prepare) or for the next evals (eval)
+    RUNNING = "running"  # a message works on it and holds its lease
+    PREPARED = "prepared"  # its proposal waits for a person
+    APPROVED = "approved"  # a person said yes; waits for its message
+    SUBMITTED = "submitted"  # handed in, once
+    PASSED = "passed"  # an eval whose answer was right
+    FAILED = "failed"  # ended without a result, or with a wrong one; `outcome` says why
+
+
+class AgentRun(Lease, Base):
+    """One run. `queued_at` is when it last began to wait for a message, in real time."""
+
+    __tablename__ = "agent_runs"
+
+    id: Mapped[int] = mapped_column(primary_key=True)
+    kind: Mapped[str]
+    idempotency_key: Mapped[str] = mapped_column(unique=True)
+    customer: Mapped[str]
+    queued_at: Mapped[datetime] = mapped_column(server_default=func.now())
+    input: Mapped[dict[str, Any]]
+    result: Mapped[dict[str, Any] | None]
+
+
+class AgentStep(Base):
+    """A step that was taken and is not taken again; `kind` is `model` or `tool`."""
+
+    __tablename__ = "agent_steps"
+    __table_args__ = (UniqueConstraint("run_id", "number"),)
+
+    id: Mapped[int] = mapped_column(primary_key=True)
+    run_id: Mapped[int] = mapped_column(ForeignKey("agent_runs.id"))
+    number: Mapped[int]
+    kind: Mapped[str]
+    name: Mapped[str]
+    input: Mapped[dict[str, Any]]
+    output: Mapped[dict[str, Any]]
+    duration_ms: Mapped[int]
+    stored_by: Mapped[str]
+    stored_at: Mapped[datetime] = mapped_column(server_default=func.now())
+
+
+class Finding(Base):
+    """Something the nightly audit saw, once a (kind, subject); promoted when an eval run was made of it."""
+
+    __tablename__ = "findings"
+    __table_args__ = (UniqueConstraint("kind", "subject"),)
+
+    id: Mapped[int] = mapped_column(primary_key=True)
+    kind: Mapped[str]
+    subject: Mapped[str]
+    message: Mapped[str]
+    found_at: Mapped[datetime]
+    promoted_at: Mapped[datetime | None]

@@ -1,0 +1,49 @@
+"""Receipts that customers upload, a batch at a time, and what was read in them."""
+
+from __future__ import annotations
+
+from datetime import date, datetime
+from enum import StrEnum
+
+from sqlalchemy import ForeignKey, func
+from sqlalchemy.orm import Mapped, mapped_column
+
+from books.models.base import Base
+from fleet.storage.leases import Lease
+
+
+class UploadBatch(Base):
+    """Documents that came in one upload."""
+
+    __tablename__ = "upload_batches"
+
+    id: Mapped[int] = mapped_column(primary_key=True)
+    customer: Mapped[str]
+    uploaded_at: Mapped[datetime] = mapped_column(server_default=func.now())
+
+
+class AttachmentStatus(StrEnum):
+    QUEUED = "queued"  # waits for its message
+    RUNNING = "running"  # a message reads it and holds its lease
+    READ = "read"  # read; the fields hold what was found
+    UNREADABLE = "unreadable"  # the file itself cannot be read; `outcome` says what was found, a person decides
+    FAILED = "failed"  # reading did not end (deadline, model, or given up); `outcome` says where
+
+
+class Attachment(Lease, Base):
+    """One file. `queued_at` is when it last began to wait for a message, in real time."""
+
+    __tablename__ = "attachments"
+
+    id: Mapped[int] = mapped_column(primary_key=True)
+    batch_id: Mapped[int | None] = mapped_column(ForeignKey("upload_batches.id"), index=True)
+    customer: Mapped[str]
+    path: Mapped[str]
+    queued_at: Mapped[datetime] = mapped_column(server_default=func.now())
+    method: Mapped[str | None]
+    text_length: Mapped[int | None]
+    merchant: Mapped[str | None]
+    issued_on: Mapped[date | None]
+    gross_cents: Mapped[int | None]
+    vat_cents: Mapped[int | None]
+    currency: Mapped[str | None]

@@ -1,0 +1,1 @@
+"""The application's values, no logic."""

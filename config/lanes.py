@@ -1,0 +1,83 @@
+"""The lanes, cut by what their work waits for; each a process pool of its own, so that none starves another."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from fleet import Budget, Lane, Retry
+
+LANES = [
+    Lane(
+        "transaction_sync",
+        queues=("transaction_sync",),
+        waits_for="somebody else's bank API",
+        processes=1,
+        threads=128,  # idle on sockets; an aggregator that answers in a minute must not stop the others
+        budget=Budget(
+            soft=timedelta(seconds=600),
+            hard=timedelta(seconds=900),
+            because="a pass over all accounts at the aggregator's usual second each, with a slow episode in it",
+        ),
+        retry=Retry(attempts=8, first=timedelta(minutes=1), longest=timedelta(minutes=30)),
+        drain=timedelta(seconds=30),
+    ),
+    Lane(
+        "transaction_postprocess",
+        queues=("transaction_postprocess",),
+        waits_for="CPU, OCR, a model",
+        processes=2,
+        threads=1,  # OCR holds a core; more threads would only share it
+        prefetch=1,
+        nice=5,
+        budget=Budget(
+            soft=timedelta(seconds=600),
+            hard=timedelta(seconds=900),
+            because="OCR of a long scan on one core, then a model answer at its p99 of 35 s and a second try",
+        ),
+        retry=Retry(attempts=5, first=timedelta(seconds=30), longest=timedelta(minutes=15)),
+        drain=timedelta(seconds=45),
+    ),
+    Lane(
+        "agent_batch",
+        queues=("agent_batch",),
+        waits_for="a model, nobody watching",
+        processes=1,
+        threads=4,
+        nice=10,
+        budget=Budget(
+            soft=timedelta(minutes=30),
+            hard=timedelta(minutes=40),
+            because="eight model steps, one of which may meet the worst answer seen in production, 11 minutes",
+        ),
+        retry=Retry(attempts=5, first=timedelta(minutes=1), longest=timedelta(minutes=30)),
+        drain=timedelta(seconds=60),
+    ),
+    Lane(
+        "agent_realtime",
+        queues=("agent_realtime",),
+        waits_for="a model, a person watching a spinner",
+        processes=1,
+        threads=4,  # reserved; never niced
+        budget=Budget(
+            soft=timedelta(seconds=90),
+            hard=timedelta(seconds=120),
+            because="one model answer at its p99 of 35 s and a second try; after that the person should see a sentence",
+        ),
+        retry=Retry(attempts=3, first=timedelta(seconds=2), longest=timedelta(seconds=30)),
+        drain=timedelta(seconds=30),
+    ),
+    Lane(
+        "housekeeping",
+        queues=("housekeeping",),
+        waits_for="the database",
+        processes=1,
+        threads=4,  # a pool of its own, so that a jam elsewhere cannot mute the alarm
+        budget=Budget(
+            soft=timedelta(seconds=120),
+            hard=timedelta(seconds=180),
+            because="a few indexed statements over every customer; longer means a lock that somebody should look at",
+        ),
+        retry=Retry(attempts=3, first=timedelta(seconds=10), longest=timedelta(minutes=5)),
+        drain=timedelta(seconds=20),
+    ),
+]

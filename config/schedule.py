@@ -1,0 +1,96 @@
+"""What runs when, by time of day in Berlin; `fleet schedule --at 03:10` answers from this list."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from functools import partial
+
+import fleet
+
+_BERLIN = "Europe/Berlin"
+Entry = partial(fleet.Entry, tz=_BERLIN)
+
+SCHEDULE = [
+    # all day
+    Entry(
+        "check_queue_health",
+        cron="* * * * *",
+        expires=timedelta(minutes=1),
+        because="an alarm later than the next look is no alarm",
+    ),
+    Entry(
+        "recover_stuck_syncs",
+        cron="*/10 * * * *",
+        expires=timedelta(minutes=10),
+        because="a sync whose worker vanished is freed well before the next slot for banks",
+    ),
+    Entry(
+        "requeue_stuck_runs",
+        cron="*/10 * * * *",
+        expires=timedelta(minutes=10),
+        because="bounds how long a row may say running after its worker is gone",
+    ),
+    # 01:00, 11:00, 17:00
+    Entry(
+        "update_all_transactions",
+        cron="0 1,11,17 * * *",
+        expires=timedelta(hours=3),
+        because="banks have closed their day by one; the later passes take what the first left behind",
+    ),
+    # 01:20
+    Entry(
+        "update_accounts",
+        cron="20 1 * * *",
+        expires=timedelta(hours=2),
+        because="balances close behind the rows they should match, while the bank is quiet, before the audit",
+    ),
+    # 02:00
+    Entry(
+        "sync_all_active_integrations",
+        cron="0 2 * * *",
+        expires=timedelta(hours=2),
+        because="consents that ended are known before the audit counts unsynced accounts",
+    ),
+    # 03:10
+    Entry(
+        "nightly_audit",
+        cron="10 3 * * *",
+        expires=timedelta(hours=2),
+        because="after banks and balances, before anything is built on what they brought",
+    ),
+    # 04:00
+    Entry(
+        "categorize_uncategorized_transactions",
+        cron="0 4 * * *",
+        expires=timedelta(hours=2),
+        because="after the audit, well before the morning invoices",
+    ),
+    # 05:00
+    Entry(
+        "promote_findings",
+        cron="0 5 * * *",
+        expires=timedelta(hours=2),
+        because="the audit's findings become evals that the pass ten minutes later already asks",
+    ),
+    # 05:10
+    Entry(
+        "run_evals",
+        cron="10 5 * * *",
+        expires=timedelta(hours=3),
+        because="the model is idle before the office opens, and a result is there for breakfast",
+    ),
+    # 06:00
+    Entry(
+        "mark_overdue_invoices",
+        cron="0 6 * * *",
+        expires=timedelta(hours=3),
+        because="a payment that the night brought is in the books by then",
+    ),
+    # 07:00
+    Entry(
+        "send_due_invoices",
+        cron="0 7 * * *",
+        expires=timedelta(hours=3),
+        because="mail that lies on top of the inbox when offices open; in the afternoon it would look late",
+    ),
+]

@@ -1,0 +1,40 @@
+"""What the bookkeeping takes from the environment (`BOOKS_…`), on top of the engine's own settings (`FLEET_…`)."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+
+from pydantic import Field
+from pydantic_settings import SettingsConfigDict
+
+import fleet.settings
+
+
+class Settings(fleet.settings.Settings):
+    """The engine's settings and the addresses of the world outside."""
+
+    model_config = SettingsConfigDict(env_prefix="FLEET_", frozen=True, extra="ignore", populate_by_name=True)
+
+    bank_url: str = Field("https://bankaccountdata.gocardless.com", validation_alias="BOOKS_BANK_URL")
+    bank_secret_id: str = Field("", validation_alias="BOOKS_BANK_SECRET_ID")
+    bank_secret_key: str = Field("", validation_alias="BOOKS_BANK_SECRET_KEY", repr=False)
+
+    model_url: str = Field("https://api.openai.com/v1", validation_alias="BOOKS_MODEL_URL")
+    model_key: str = Field("", validation_alias="BOOKS_MODEL_KEY", repr=False)
+    model_name: str = Field("gpt-4.1-mini", validation_alias="BOOKS_MODEL_NAME")
+
+    smtp_host: str = Field("127.0.0.1", validation_alias="BOOKS_SMTP_HOST")
+    smtp_port: int = Field(25, validation_alias="BOOKS_SMTP_PORT")
+    mail_from: str = Field("books@example.com", validation_alias="BOOKS_MAIL_FROM")
+
+    attachments_dir: Path = Field(Path("attachments"), validation_alias="BOOKS_ATTACHMENTS_DIR")
+
+
+@cache
+def settings() -> Settings:
+    """This process's settings, read once.
+
+    Raises `SettingsInvalid` if the environment cannot be read.
+    """
+    return Settings.read()

@@ -1,0 +1,10 @@
+"""Nightshift's engine and its vocabulary.
+
+Not guaranteed: that this package alone makes a fleet. An application brings `actors/` and `config/`; see README.
+"""
+
+from fleet import deadline
+from fleet.actor import queue
+from fleet.declarations import Budget, Entry, Lane, Retry
+
+__all__ = ["Budget", "Entry", "Lane", "Retry", "deadline", "queue"]

@@ -1,0 +1,5 @@
+"""`python -m fleet`: the command line."""
+
+from fleet.cli import main
+
+main()

@@ -1,0 +1,140 @@
+"""`queue(name).actor(...)`: a Dramatiq actor that knows its budget.
+
+The file is the route: `transaction_sync = queue("transaction_sync")` at the head of a module, and below it the
+actors of that queue. An actor without a budget of its own takes its lane's, which only a worker (or
+`fleet check`) knows; `fleet jobs` prints where each came from.
+
+Declaring an actor opens no connection and reads no environment: the broker does both at the first message.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+import uuid
+from collections.abc import Callable, Iterable
+from functools import cache
+from pathlib import Path
+from typing import Any, ParamSpec, TypeVar, cast, overload
+
+import dramatiq
+from dramatiq.message import Message
+from dramatiq.middleware import CurrentMessage
+
+from fleet import deadline
+from fleet.declarations import Budget, Retry
+from fleet.errors import BudgetInvalid, DeadlineExceeded, DeclarationInvalid
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+_QUEUE_NAME = re.compile(r"[a-zA-Z_][a-zA-Z0-9_-]*")
+
+
+class FleetActor(dramatiq.Actor[P, R]):
+    """A Dramatiq actor with a budget; everything a stock actor can do, it can.
+
+    `budget` and `retry` are the actor's own, or None where it takes its lane's. `declared_at` is `file:line`.
+    """
+
+    budget: Budget | None
+    retry: Retry | None
+    declared_at: str
+
+    def send_many(self, arguments: Iterable[tuple[Any, ...]]) -> int:
+        """Send one message a tuple of positional arguments, in order; returns how many were accepted.
+
+        Raises whatever `send` raises; the messages before the failing one stay sent.
+        """
+        count = 0
+        for args in arguments:
+            self.send_with_options(args=args)
+            count += 1
+        return count
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Run the body; in a worker under its soft budget.
+
+        Raises `DeadlineExceeded` when a worker's soft budget for this message is used up.
+        """
+        soft = deadline.take_grant()
+        if soft is None:
+            return super().__call__(*args, **kwargs)
+        return deadline.run_within(soft, super().__call__, *args, **kwargs)
+
+
+class Queue:
+    """A queue by name; the same name is the same queue wherever it is written."""
+
+    def __init__(self, name: str) -> None:
+        if not _QUEUE_NAME.fullmatch(name):
+            raise DeclarationInvalid(f"queue({name!r}): use letters, digits, dashes and underscores.")
+        self.name = name
+
+    @overload
+    def actor(self, fn: Callable[P, R]) -> FleetActor[P, R]: ...
+    @overload
+    def actor(
+        self, *, budget: Budget | None = ..., retry: Retry | None = ..., name: str | None = ..., **options: Any
+    ) -> Callable[[Callable[P, R]], FleetActor[P, R]]: ...
+
+    def actor(self, fn: Any = None, *, budget: Any = ..., retry: Retry | None = None, name: Any = None, **options: Any) -> Any:
+        """Declare an actor of this queue; `options` are Dramatiq's.
+
+        Raises `BudgetInvalid` for a budget that is not a `Budget`, `DeclarationInvalid` for a name declared twice.
+        """
+        if budget is not ... and not isinstance(budget, Budget):
+            raise BudgetInvalid(
+                f"actor(budget={budget!r}): give Budget(soft=…, hard=…, because=…), or leave it out to take the lane's."
+            )
+
+        def declare(function: Callable[P, R]) -> FleetActor[P, R]:
+            return self._declare(function, None if budget is ... else budget, retry, name or function.__name__, options)
+
+        return declare if fn is None else declare(fn)
+
+    def _declare(
+        self, fn: Callable[P, R], budget: Budget | None, retry: Retry | None, name: str, options: dict[str, Any]
+    ) -> FleetActor[P, R]:
+        from fleet.app import process_broker  # fleet.app imports this module's Queue's users by name
+
+        broker = process_broker()
+        if name in broker.actors:
+            other = cast("FleetActor[Any, Any]", broker.actors[name]).declared_at
+            raise DeclarationInvalid(f"The actor {name!r} of {_place(fn)} is declared already, at {other}.")
+        throws = options.pop("throws", ())
+        options["throws"] = (DeadlineExceeded, *(throws if isinstance(throws, tuple) else (throws,)))
+        declared = dramatiq.actor(
+            fn, actor_class=FleetActor, actor_name=name, queue_name=self.name, broker=broker, **options
+        )  # type: ignore[call-overload]  # stock's overloads fix actor_class to Actor
+        actor = cast("FleetActor[P, R]", declared)
+        actor.budget, actor.retry, actor.declared_at = budget, retry, _place(fn)
+        return actor
+
+
+def _place(fn: Callable[..., Any]) -> str:
+    code = inspect.unwrap(fn).__code__
+    return f"{Path(code.co_filename)}:{code.co_firstlineno}"
+
+
+@cache
+def queue(name: str) -> Queue:
+    """The queue of this name.
+
+    Raises `DeclarationInvalid` if Redis keys could not be built from the name.
+    """
+    return Queue(name)
+
+
+def current_message() -> Message[Any] | None:
+    """The message this thread works on; None outside a worker."""
+    return cast("Message[Any] | None", CurrentMessage.get_current_message())
+
+
+def current_message_id() -> str:
+    """The id of the message this thread works on, the same over retries and redeliveries; outside a worker a fresh one.
+
+    It is the lease token of the rows a job works on: a redelivered message takes over the row it held.
+    """
+    message = current_message()
+    return message.message_id if message is not None else str(uuid.uuid4())

@@ -1,0 +1,158 @@
+"""Finds an application's rooms, and is the only place that imports by name.
+
+An application is a folder with `actors/`, `config/lanes.py` and `config/schedule.py`, and perhaps `janitors/` and
+`config/settings.py`. Its rooms have import names that other packages use too, so each is checked to have come from
+the folder it should: `ShadowedRoom` names both paths.
+
+Not guaranteed: two applications in one process. The broker is the process's, as it is in Dramatiq.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import pkgutil
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from types import MappingProxyType, ModuleType
+from typing import TYPE_CHECKING, Any, cast
+
+import dramatiq
+
+import fleet
+from fleet.actor import FleetActor
+from fleet.broker import FleetBroker
+from fleet.declarations import Budget, Entry, Lane, Retry
+from fleet.errors import DeclarationInvalid, NotDeclared, RoomMissing, ShadowedRoom
+
+if TYPE_CHECKING:
+    from fleet.settings import Settings
+
+ENGINE_ROOMS = ("fleet", "beat", "middleware")
+NEEDED_ROOMS = ("actors", "config")
+OPTIONAL_ROOMS = ("janitors",)
+
+
+@dataclass(frozen=True)
+class App:
+    """A loaded application: its root, its actors by name, its lanes and its schedule in the order they are written."""
+
+    root: Path
+    actors: Mapping[str, FleetActor[Any, Any]]
+    lanes: tuple[Lane, ...]
+    schedule: tuple[Entry, ...]
+
+    def lane(self, name: str) -> Lane:
+        """The lane of this name, or `NotDeclared`."""
+        for lane in self.lanes:
+            if lane.name == name:
+                return lane
+        raise NotDeclared("lane", name, (lane.name for lane in self.lanes))
+
+    def entry(self, name: str) -> Entry:
+        """The entry of this name, or `NotDeclared`."""
+        for entry in self.schedule:
+            if entry.name == name:
+                return entry
+        raise NotDeclared("entry", name, (entry.name for entry in self.schedule))
+
+    def actor(self, name: str) -> FleetActor[Any, Any]:
+        """The actor of this name, or `NotDeclared`."""
+        if name not in self.actors:
+            raise NotDeclared("actor", name, self.actors)
+        return self.actors[name]
+
+    def lane_of(self, queue: str) -> Lane | None:
+        """The lane that serves a queue, None if none does."""
+        return next((lane for lane in self.lanes if queue in lane.queues), None)
+
+
+@cache
+def process_broker() -> FleetBroker:
+    """This process's broker, made at the first declaration; becomes Dramatiq's global broker too."""
+    broker = FleetBroker(settings, middleware=importlib.import_module("middleware").default_order())
+    dramatiq.set_broker(broker)
+    return broker
+
+
+@cache
+def settings() -> Settings:
+    """This process's settings: the application's if it has some, else the engine's.
+
+    Raises `SettingsInvalid` if the environment cannot be read.
+    """
+    if importlib.util.find_spec("config") and importlib.util.find_spec("config.settings"):  # the application's, or none
+        return cast("Settings", importlib.import_module("config.settings").settings())
+    from fleet.settings import Settings
+
+    return Settings.read()
+
+
+def load(root: Path) -> App:
+    """Import an application's rooms and return what they declare.
+
+    Raises `RoomMissing`, `ShadowedRoom`, `DeclarationInvalid`, or whatever importing the application's code raises.
+    """
+    root = root.resolve()
+    for room in NEEDED_ROOMS:
+        if not (root / room / "__init__.py").is_file():
+            raise RoomMissing(
+                f"{root} is not an application's root: {room}/__init__.py is not there. "
+                f"Start from the root, or name it with --app DIR."
+            )
+    sys.path[:] = [str(root), *(entry for entry in sys.path if entry != str(root))]
+    for room in ENGINE_ROOMS:
+        _import_room(room, Path(fleet.__file__).resolve().parent.parent)
+    for room in (*NEEDED_ROOMS, *OPTIONAL_ROOMS):
+        if (root / room / "__init__.py").is_file():
+            package = _import_room(room, root)
+            if room != "config":  # of config only what is asked for by name; deploy/ and wiring are not code to load
+                _import_modules(package)
+    lanes = _declared(root, "config.lanes", "LANES", Lane)
+    schedule = _declared(root, "config.schedule", "SCHEDULE", Entry)
+    broker = process_broker()
+    broker.lanes = MappingProxyType({queue: lane for lane in lanes for queue in lane.queues})
+    actors = cast("dict[str, FleetActor[Any, Any]]", broker.actors)
+    return App(root, MappingProxyType(actors), lanes, schedule)
+
+
+def beat(app: App) -> None:
+    """Run a beat replica of a loaded application; the beat's room stands above this one and is found by name."""
+    importlib.import_module("beat.__main__").run(app)
+
+
+def _import_room(room: str, folder: Path) -> ModuleType:
+    module = importlib.import_module(room)
+    found = Path(module.__file__ or next(iter(module.__path__), "")).resolve()
+    wanted = (folder / room).resolve()
+    if wanted not in found.parents:
+        raise ShadowedRoom(room, found=found, wanted=wanted)
+    return module
+
+
+def _import_modules(package: ModuleType) -> None:
+    for module in sorted(pkgutil.iter_modules(package.__path__), key=lambda module: module.name):
+        importlib.import_module(f"{package.__name__}.{module.name}")
+
+
+def _declared(root: Path, module: str, name: str, kind: type[Any]) -> tuple[Any, ...]:
+    path = root / Path(*module.split(".")).with_suffix(".py")
+    if not path.is_file():
+        raise RoomMissing(f"{path} is not there; it declares {name} = [{kind.__name__}(…), …].")
+    values = getattr(importlib.import_module(module), name, None)
+    if not isinstance(values, (list, tuple)) or not all(isinstance(value, kind) for value in values):
+        raise DeclarationInvalid(f"{path}: {name} must be a list of {kind.__name__}, found {type(values).__name__}.")
+    return tuple(values)
+
+
+def effective_budget(actor: FleetActor[Any, Any], lane: Lane) -> Budget:
+    """The actor's own budget, else its lane's."""
+    return actor.budget or lane.budget
+
+
+def effective_retry(actor: FleetActor[Any, Any], lane: Lane) -> Retry:
+    """The actor's own retry shape, else its lane's."""
+    return actor.retry or lane.retry

@@ -1,0 +1,118 @@
+"""What an application's declarations say of one another, judged without any server: `fleet check`.
+
+Each finding is one line that says what was found, in what, and what to do.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from datetime import timedelta
+
+from fleet.app import App
+from fleet.clock import clock
+from fleet.declarations import Entry
+from fleet.errors import CheckFailed, DeclarationInvalid, NotDeclared
+from fleet.slots import shortest_period
+
+_GRACE_PAST_DRAIN = timedelta(seconds=15)
+"""What a container's stop grace must exceed the drain by: the supervisor's own last steps."""
+
+
+def check(app: App) -> None:
+    """Raise `CheckFailed` with every finding, or return."""
+    findings = [*_lanes(app), *_entries(app), *_compose(app)]
+    if findings:
+        raise CheckFailed(findings)
+
+
+def _lanes(app: App) -> Iterator[str]:
+    for name, times in Counter(lane.name for lane in app.lanes).items():
+        if times > 1:
+            yield f"Lane {name!r} is declared {times} times: give each lane a name of its own."
+    served = Counter(queue for lane in app.lanes for queue in lane.queues)
+    for queue, times in served.items():
+        if times > 1:
+            owners = ", ".join(lane.name for lane in app.lanes if queue in lane.queues)
+            yield f"Queue {queue!r} is in {times} lanes ({owners}): leave it in one."
+    declared = {actor.queue_name for actor in app.actors.values()}
+    for queue in sorted(served.keys() - declared):
+        yield f"Lane {_owner(app, queue)!r} serves queue {queue!r}, which no actor uses: {_hint(queue, declared)}"
+    for actor in app.actors.values():
+        if actor.queue_name not in served:
+            yield (
+                f"Actor {actor.actor_name!r} ({actor.declared_at}) is on queue {actor.queue_name!r}, which no lane "
+                f"serves: add it to a lane in config/lanes.py. {_hint(actor.queue_name, served)}"
+            )
+
+
+def _owner(app: App, queue: str) -> str:
+    return next(lane.name for lane in app.lanes if queue in lane.queues)
+
+
+def _hint(name: str, known: object) -> str:
+    return str(NotDeclared("queue", name, known)).split(". ", 1)[-1]  # type: ignore[arg-type]
+
+
+def _entries(app: App) -> Iterator[str]:
+    for name, times in Counter(entry.name for entry in app.schedule).items():
+        if times > 1:
+            yield f"Entry {name!r} is in the schedule {times} times: give each entry a name of its own."
+    for entry in app.schedule:
+        try:
+            app.actor(entry.actor)
+        except NotDeclared as error:
+            yield f"Entry {entry.name!r}: {error}"
+        yield from _period(entry)
+
+
+def _period(entry: Entry) -> Iterator[str]:
+    try:
+        period = shortest_period(entry, clock.now())
+    except DeclarationInvalid as error:
+        yield str(error)
+        return
+    if period is None:
+        yield f"Entry {entry.name!r}, cron={entry.cron!r}: it comes once or never. Give a cron that returns."
+    elif entry.expires > period:
+        yield (
+            f"Entry {entry.name!r}: expires={entry.expires} is longer than its shortest period {period}, so two runs "
+            f"could stand in the queue at once: give {period} or less."
+        )
+
+
+def _compose(app: App) -> Iterator[str]:
+    """A container that is killed before its lane has drained loses the drain."""
+    path = app.root / "docker-compose.yml"
+    if not path.is_file():
+        return
+    services = _stop_graces(path.read_text())
+    for lane in app.lanes:
+        needed = lane.drain + _GRACE_PAST_DRAIN
+        for service, (found, grace) in services.items():
+            if found == lane.name and grace < needed:
+                yield (
+                    f"docker-compose.yml, service {service!r}: stop_grace_period {grace} is shorter than lane "
+                    f"{lane.name!r} needs to drain ({lane.drain} and {_GRACE_PAST_DRAIN}): give {needed} or more."
+                )
+
+
+def _stop_graces(text: str) -> dict[str, tuple[str, timedelta]]:
+    """Service -> (the lane its command works, its stop grace; Docker's 10 s where none is given)."""
+    import yaml
+
+    graces = {}
+    for service, body in (yaml.safe_load(text).get("services") or {}).items():
+        command = body.get("command") or []
+        words = command.split() if isinstance(command, str) else [str(word) for word in command]
+        if "work" in words:
+            graces[service] = (words[words.index("work") + 1], _docker_duration(body.get("stop_grace_period", "10s")))
+    return graces
+
+
+def _docker_duration(text: str) -> timedelta:
+    """Docker's `1m30s`."""
+    import re
+
+    units = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
+    return timedelta(seconds=sum(float(n) * units[unit] for n, unit in re.findall(r"([\d.]+)(ms|h|m|s)", str(text))))

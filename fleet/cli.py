@@ -1,0 +1,146 @@
+"""The command line: `fleet --app DIR COMMAND`. Each command is thin; the work stands in the module it names.
+
+An error of the engine is one sentence on standard error and exit code 2, no traceback.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fleet import app as application
+from fleet.errors import FleetError
+
+cli = typer.Typer(
+    help="Nightshift: a worker fleet for the night.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+_root = Path(".")
+
+
+@cli.callback()
+def options(
+    app: Annotated[Path, typer.Option("--app", help="The application's root: the folder that holds actors/ and config/.")] = Path("."),
+) -> None:
+    """Nightshift: a worker fleet for the night."""
+    global _root
+    _root = app
+
+
+def _start(*, follow_parent: bool = False) -> application.App:
+    """Load the application and set this process's logs and clock."""
+    from fleet import clock, logs
+    from fleet.workers.parent import die_with_parent
+
+    if follow_parent and os.environ.get("FLEET_PARENT") == str(os.getppid()):
+        die_with_parent(signal.SIGTERM)
+    app = application.load(_root)
+    configured = application.settings()
+    logs.configure(configured.log_format, configured.log_level)
+    clock.configure(configured)
+    return app
+
+
+@cli.command()
+def up(
+    beats: Annotated[int, typer.Option(min=1, help="How many beat replicas.")] = 1,
+    folder: Annotated[Path, typer.Option(help="Where embedded servers and logs live.")] = Path(".fleet"),
+) -> None:
+    """Run every lane and the beat on this machine until Ctrl-C; starts embedded servers where none are configured."""
+    from fleet.local import run_until_interrupted
+
+    run_until_interrupted(_root, folder=folder, beats=beats)
+
+
+@cli.command()
+def work(lane: Annotated[str, typer.Argument(help="The lane to serve.")]) -> None:
+    """Serve one lane: a supervisor and its worker processes."""
+    from fleet.workers.supervisor import Supervisor
+
+    app = _start(follow_parent=True)
+    Supervisor(app.root, app.lane(lane)).run()
+
+
+@cli.command()
+def beat() -> None:
+    """Run one beat replica; any number may run, one leads."""
+    app = _start(follow_parent=True)
+    application.beat(app)
+
+
+@cli.command()
+def migrate() -> None:
+    """Bring the database to the newest revision of the engine and the application."""
+    from fleet.servers import require_postgres
+    from fleet.storage import database
+    from fleet.storage.migrate import migrate as upgrade
+
+    app = _start()
+    require_postgres(database())
+    typer.echo("The database stands at " + ", ".join(upgrade(database(), app.root)))
+
+
+@cli.command()
+def check() -> None:
+    """Judge the declarations; needs no server."""
+    from fleet.check import check as judge
+
+    app = _start()
+    judge(app)
+    typer.echo(f"{len(app.actors)} actors, {len(app.lanes)} lanes, {len(app.schedule)} entries: nothing found.")
+
+
+@cli.command()
+def jobs() -> None:
+    """Every actor with its budget, where that came from, and why."""
+    from fleet.views import jobs_table
+
+    _print(jobs_table(_start()))
+
+
+@cli.command()
+def schedule(
+    at: Annotated[str | None, typer.Option(help="HH:MM: only what has a slot at that minute, or the next ones after it.")] = None,
+) -> None:
+    """What runs when, in order of time."""
+    from fleet.views import schedule_table
+
+    _print(schedule_table(_start(), at))
+
+
+@cli.command()
+def status() -> None:
+    """What runs now: lanes, queues, who leads."""
+    from fleet.servers import require_redis
+    from fleet.views import status_tables
+
+    app = _start()
+    broker = application.process_broker()
+    require_redis(broker.client)
+    _print(*status_tables(app, broker))
+
+
+def _print(*tables: object) -> None:
+    from rich.console import Console
+
+    console = Console()
+    if not console.is_terminal:
+        console = Console(width=160)
+    for table in tables:
+        console.print(table)
+
+
+def main() -> None:
+    """Run the command line; an engine's error is one sentence and exit code 2."""
+    try:
+        cli(standalone_mode=True)
+    except FleetError as error:
+        print(f"fleet: {error}", file=sys.stderr)
+        raise SystemExit(2) from None

@@ -1,0 +1,142 @@
+"""What an application declares: budgets, retry shapes, lanes and schedule entries.
+
+All are frozen, all durations are `timedelta`, and each refuses values that cannot stand at the moment it is
+written, with the value in the message. What needs a second declaration to judge (an entry whose actor does not
+exist, a queue in two lanes) is judged by `fleet check`.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from datetime import timedelta
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from fleet.errors import BudgetInvalid, DeclarationInvalid
+
+ZERO = timedelta(0)
+_MOST = timedelta(days=7)
+# A reason made only of these words restates the number beside it.
+_EMPTY_WORDS = frozenset(
+    "a an the is are be of at for it its this that to as we so because budget soft hard limit timeout deadline "
+    "default value time long enough ok fine good second seconds minute minutes hour hours s m h min mins sec secs "
+    "max maximum most least about around allowed allow needed".split()
+)
+
+
+def reason_says_something(because: str) -> bool:
+    """Whether a reason holds at least two words beyond numbers, units and filler."""
+    words = [word for word in re.findall(r"[^\W\d_]+", because.lower()) if word not in _EMPTY_WORDS]
+    return len(words) >= 2
+
+
+@dataclass(frozen=True)
+class Budget:
+    """How long a job may take, in real time, and why.
+
+    At `soft` the job gets `DeadlineExceeded` and leaves a readable state; at `hard` it is taken away from it.
+
+    Raises `BudgetInvalid` if a limit is not positive, longer than a week, soft is not below hard, or the reason
+    is empty or only restates the number.
+    """
+
+    soft: timedelta
+    hard: timedelta
+    because: str
+
+    def __post_init__(self) -> None:
+        for name, value in (("soft", self.soft), ("hard", self.hard)):
+            if not isinstance(value, timedelta) or not ZERO < value <= _MOST:
+                raise BudgetInvalid(f"Budget({name}={value!r}): give a timedelta above zero and up to {_MOST.days} days.")
+        if self.soft >= self.hard:
+            raise BudgetInvalid(f"Budget(soft={self.soft}, hard={self.hard}): soft must be shorter than hard.")
+        if not reason_says_something(self.because):
+            raise BudgetInvalid(
+                f"Budget(because={self.because!r}): say what the time is spent on (for example "
+                f"'two pages of 90 days at the bank's p99'), not the number again."
+            )
+
+
+@dataclass(frozen=True)
+class Retry:
+    """How a failed job is tried again: at most `attempts` runs in all, exponential between `first` and `longest`.
+
+    Delays are night durations.
+    """
+
+    attempts: int
+    first: timedelta
+    longest: timedelta
+
+    def __post_init__(self) -> None:
+        if self.attempts < 1:
+            raise DeclarationInvalid(f"Retry(attempts={self.attempts}): a job runs at least once.")
+        if not ZERO < self.first <= self.longest <= _MOST:
+            raise DeclarationInvalid(
+                f"Retry(first={self.first}, longest={self.longest}): 0 < first <= longest <= {_MOST.days} days."
+            )
+
+
+@dataclass(frozen=True)
+class Lane:
+    """A set of queues and the process pool that serves it; `waits_for` is what its work waits for.
+
+    `drain` is what running jobs get after SIGTERM, in real time. `prefetch` counts messages a process holds for
+    each queue, running ones included.
+    """
+
+    name: str
+    queues: tuple[str, ...]
+    waits_for: str
+    processes: int
+    threads: int
+    budget: Budget
+    retry: Retry
+    prefetch: int | None = None
+    nice: int = 0
+    drain: timedelta = timedelta(seconds=30)
+
+    def __post_init__(self) -> None:
+        if isinstance(self.queues, str) or not self.queues:
+            raise DeclarationInvalid(f"Lane({self.name!r}): queues takes a list of at least one queue name.")
+        object.__setattr__(self, "queues", tuple(self.queues))
+        for field, value in (("processes", self.processes), ("threads", self.threads), ("prefetch", self.prefetch)):
+            if value is not None and value < 1:
+                raise DeclarationInvalid(f"Lane({self.name!r}, {field}={value}): give at least 1.")
+        if not 0 <= self.nice <= 19:
+            raise DeclarationInvalid(f"Lane({self.name!r}, nice={self.nice}): give 0 to 19.")
+        if self.drain <= ZERO:
+            raise DeclarationInvalid(f"Lane({self.name!r}, drain={self.drain}): give a time above zero.")
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A line of the schedule: which actor is sent at which slots, and how late it may still start.
+
+    Give `cron` (five fields, in `tz`) or `every` (slots aligned to the epoch). A slot's message that has not started
+    `expires` after its slot, in night time, is dropped: a late batch job is worse than a skipped one.
+    """
+
+    name: str
+    expires: timedelta
+    because: str
+    cron: str | None = None
+    every: timedelta | None = None
+    tz: str = "UTC"
+    actor: str = ""
+
+    def __post_init__(self) -> None:
+        if not self.actor:
+            object.__setattr__(self, "actor", self.name)
+        if (self.cron is None) == (self.every is None):
+            raise DeclarationInvalid(f"Entry({self.name!r}): give either cron= or every=.")
+        if self.every is not None and self.every < timedelta(seconds=1):
+            raise DeclarationInvalid(f"Entry({self.name!r}, every={self.every}): give at least one second.")
+        if self.expires <= ZERO:
+            raise DeclarationInvalid(f"Entry({self.name!r}, expires={self.expires}): give a time above zero.")
+        if not reason_says_something(self.because):
+            raise DeclarationInvalid(f"Entry({self.name!r}, because={self.because!r}): say why it runs then.")
+        try:
+            ZoneInfo(self.tz)
+        except (ZoneInfoNotFoundError, ValueError):
+            raise DeclarationInvalid(f"Entry({self.name!r}, tz={self.tz!r}): there is no such time zone.") from None

@@ -1,0 +1,85 @@
+"""Every error the engine raises, in one tree under `FleetError`.
+
+Names say what was found. `DeadlineExceeded` stands apart: it is a `BaseException`, so that a job's own
+`except Exception` cannot swallow the end of its budget.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import timedelta
+from difflib import get_close_matches
+from pathlib import Path
+
+
+class FleetError(Exception):
+    """The root of the tree."""
+
+
+class BudgetInvalid(FleetError):
+    """Raised when a budget is declared with a soft or hard limit, or a reason, that cannot stand."""
+
+
+class DeclarationInvalid(FleetError):
+    """Raised when a lane, an entry or a retry shape is declared with values that cannot stand."""
+
+
+class CheckFailed(FleetError):
+    """Raised when an application's declarations contradict one another; carries one line a finding."""
+
+    def __init__(self, findings: Iterable[str]) -> None:
+        self.findings = tuple(findings)
+        super().__init__("\n".join(self.findings))
+
+
+class RoomMissing(FleetError):
+    """Raised when an application's root lacks a room that the engine cannot do without."""
+
+
+class ShadowedRoom(FleetError):
+    """Raised when an installed package stands where one of the application's rooms should be."""
+
+    def __init__(self, room: str, *, found: Path | str, wanted: Path) -> None:
+        super().__init__(
+            f"The room {room!r} was found at {found}, but this application keeps it at {wanted}. "
+            f"Uninstall or rename the package at {found}, or start from the application's root."
+        )
+        self.room = room
+
+
+class NotDeclared(FleetError):
+    """Raised when a lane, an actor or an entry is named that nobody declared."""
+
+    def __init__(self, kind: str, name: str, known: Iterable[str]) -> None:
+        known = sorted(known)
+        close = get_close_matches(name, known, n=1, cutoff=0.5)
+        hint = f"Did you mean {close[0]!r}?" if close else f"Known: {', '.join(known) or 'none'}."
+        super().__init__(f"There is no {kind} named {name!r}. {hint}")
+
+
+class SettingsInvalid(FleetError):
+    """Raised when the environment holds a setting that cannot be read, or lacks one that is needed."""
+
+
+class ServerUnreachable(FleetError):
+    """Raised when a configured Redis or PostgreSQL does not answer."""
+
+
+class ServerTooOld(FleetError):
+    """Raised when a configured Redis or PostgreSQL answers, but lacks what the engine needs."""
+
+
+class EmbeddedServerFailed(FleetError):
+    """Raised when an embedded Valkey or PostgreSQL does not start; the message names its log."""
+
+
+class RetryLater(FleetError):
+    """Raised when a job cannot go on now and knows when it can; `after` is a night duration."""
+
+    def __init__(self, message: str, after: timedelta) -> None:
+        super().__init__(message)
+        self.after = after
+
+
+class DeadlineExceeded(BaseException):
+    """Raised when a job's soft budget is used up; not an `Exception`, so a job cannot swallow it by accident."""

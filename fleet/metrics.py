@@ -1,0 +1,58 @@
+"""Every metric the engine exports, in one place, with one line on what it means.
+
+prometheus-client is imported at the first count, so that a process which only sends pays nothing for it. Children
+of a lane write into a folder that their supervisor sums and serves (`PROMETHEUS_MULTIPROC_DIR`, set by it).
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+
+@cache
+def _metrics() -> dict[str, Any]:
+    from prometheus_client import Counter, Gauge, Histogram
+
+    seconds = (0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 100, 300, 1000)
+    return {
+        # How many messages ended, by queue, actor and outcome (done, failed, retried, expired, skipped, deadline).
+        "messages": Counter("fleet_messages", "Messages that ended", ["queue", "actor", "outcome"]),
+        # How long the body of an actor ran, in real seconds.
+        "duration": Histogram("fleet_job_seconds", "Duration of a job's body", ["queue", "actor"], buckets=seconds),
+        # Jobs whose body runs now.
+        "running": Gauge("fleet_jobs_running", "Jobs running now", ["queue"], multiprocess_mode="livesum"),
+        # Rows a sweep worked through, by outcome.
+        "sweep_rows": Counter("fleet_sweep_rows", "Rows of a sweep", ["sweep", "outcome"]),
+        # Slots of the schedule, by entry and verdict (fired, coalesced, expired).
+        "slots": Counter("fleet_slots", "Slots of the schedule", ["entry", "verdict"]),
+        # 1 while this beat replica leads.
+        "leading": Gauge("fleet_beat_leading", "Whether this replica leads", multiprocess_mode="livesum"),
+    }
+
+
+def message_ended(queue: str, actor: str, outcome: str) -> None:
+    _metrics()["messages"].labels(queue, actor, outcome).inc()
+
+
+def job_took(queue: str, actor: str, seconds: float) -> None:
+    _metrics()["duration"].labels(queue, actor).observe(seconds)
+
+
+def job_running(queue: str, change: int) -> None:
+    _metrics()["running"].labels(queue).inc(change)
+
+
+def sweep_rows(sweep: str, done: int, failed: int) -> None:
+    _metrics()["sweep_rows"].labels(sweep, "done").inc(done)
+    _metrics()["sweep_rows"].labels(sweep, "failed").inc(failed)
+
+
+def slot(entry: str, verdict: str, count: int = 1) -> None:
+    _metrics()["slots"].labels(entry, verdict).inc(count)
+
+
+def leading(leads: bool) -> None:
+    _metrics()["leading"].set(int(leads))
+
+

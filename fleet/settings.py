@@ -1,0 +1,62 @@
+"""The engine's own settings, read from the environment (`FLEET_…`).
+
+This module and the application's `config/settings.py`, which extends it, are the only readers of the environment.
+Secrets stand in URLs and keys: those fields are kept out of `repr`.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Any, Literal, Self
+
+from pydantic import Field, ValidationError, field_validator
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from fleet.errors import SettingsInvalid
+
+
+class Settings(BaseSettings):
+    """Everything the engine takes from the environment; frozen once read."""
+
+    model_config = SettingsConfigDict(env_prefix="FLEET_", frozen=True, extra="ignore")
+
+    redis_url: str | None = Field(default=None, repr=False)
+    database_url: str | None = Field(default=None, repr=False)
+    namespace: str = "dramatiq"
+    database_pool: int = Field(default=16, ge=1)
+
+    clock_origin: datetime | None = None
+    clock_anchor: datetime | None = None
+    clock_rate: float = Field(default=1.0, gt=0)
+
+    leader_ttl: timedelta = timedelta(seconds=6)
+    leader_renewal: timedelta = timedelta(seconds=2)
+
+    metrics_host: str = "127.0.0.1"
+    log_format: Literal["console", "json"] = "console"
+    log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
+    sentry_dsn: str | None = Field(default=None, repr=False)
+    sentry_environment: str = "production"
+
+    @field_validator("clock_origin", "clock_anchor")
+    @classmethod
+    def _aware(cls, value: datetime | None) -> datetime | None:
+        if value is not None and value.tzinfo is None:
+            raise ValueError("give an instant with its UTC offset, for example 2026-03-02T00:00:00+01:00")
+        return value
+
+    @classmethod
+    def read(cls, **values: Any) -> Self:
+        """Read the environment.
+
+        Raises `SettingsInvalid` with one line a fault: the variable, what is wrong, never a secret's value.
+        """
+        try:
+            return cls(**values)
+        except ValidationError as error:
+            prefix = cls.model_config.get("env_prefix", "")
+            lines = [
+                f"{prefix}{'_'.join(str(part) for part in fault['loc'])}".upper() + f": {fault['msg']}"
+                for fault in error.errors()
+            ]
+            raise SettingsInvalid("Settings: " + "; ".join(lines)) from None

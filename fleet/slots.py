@@ -1,0 +1,62 @@
+"""The slots of an entry: the instants its cron or interval names.
+
+cronsim computes cron slots, with Debian's rules on a change of clocks: a daily job fires exactly once a local day,
+hourly ones stay unbroken. Intervals are aligned to the epoch, so that every replica computes the same slots.
+All instants returned are aware and in UTC.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from zoneinfo import ZoneInfo
+
+from cronsim import CronSim, CronSimError
+
+from fleet.declarations import Entry
+from fleet.errors import DeclarationInvalid
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def slots_after(entry: Entry, after: datetime) -> Iterator[datetime]:
+    """The slots strictly after an instant, in order, without end (cron that never comes again ends it).
+
+    Raises `DeclarationInvalid` if the cron expression cannot be read.
+    """
+    if entry.every is not None:
+        yield from _interval_slots(entry.every, after)
+        return
+    assert entry.cron is not None
+    try:
+        cron = CronSim(entry.cron, after.astimezone(ZoneInfo(entry.tz)))
+    except CronSimError as error:
+        raise DeclarationInvalid(f"Entry({entry.name!r}, cron={entry.cron!r}): {error}.") from None
+    for slot in cron:
+        yield slot.astimezone(UTC)
+
+
+def _interval_slots(every: timedelta, after: datetime) -> Iterator[datetime]:
+    number = (after - _EPOCH) // every + 1
+    while True:
+        yield _EPOCH + every * number
+        number += 1
+
+
+def slots_between(entry: Entry, after: datetime, until: datetime) -> Iterator[datetime]:
+    """The slots after one instant, up to and with another."""
+    for slot in slots_after(entry, after):
+        if slot > until:
+            return
+        yield slot
+
+
+def next_slot(entry: Entry, after: datetime) -> datetime | None:
+    """The first slot strictly after an instant; None if there is none."""
+    return next(slots_after(entry, after), None)
+
+
+def shortest_period(entry: Entry, start: datetime, sample: int = 60) -> timedelta | None:
+    """The shortest gap between the next slots of an entry; None if it has fewer than two."""
+    slots = [slot for _, slot in zip(range(sample), slots_after(entry, start), strict=False)]
+    return min((later - earlier for earlier, later in zip(slots, slots[1:], strict=False)), default=None)

@@ -1,0 +1,54 @@
+"""The process's engine, its pool, and the transaction around a block.
+
+The pool is bounded (`FLEET_DATABASE_POOL`): a lane of 128 threads shares it, since a sync holds a connection only
+while it writes. A thread that gets none within 30 s fails its job, which is tried again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+
+from sqlalchemy import Engine, create_engine, make_url
+from sqlalchemy.engine import URL
+from sqlalchemy.orm import Session, sessionmaker
+
+from fleet.errors import SettingsInvalid
+
+
+def psycopg_url(url: str) -> URL:
+    """The URL with psycopg 3 as its driver, whatever driver it names or leaves out."""
+    return make_url(url).set(drivername="postgresql+psycopg")
+
+
+@cache
+def database() -> Engine:
+    """The process's engine; opens no connection yet.
+
+    Raises `SettingsInvalid` if no database is configured.
+    """
+    from fleet.app import settings
+
+    configured = settings()
+    if not configured.database_url:
+        raise SettingsInvalid("FLEET_DATABASE_URL is not set, and this work keeps records in PostgreSQL.")
+    return create_engine(
+        psycopg_url(configured.database_url),
+        pool_size=configured.database_pool,
+        max_overflow=0,
+        pool_timeout=30,
+        pool_pre_ping=True,
+    )
+
+
+@cache
+def _sessions() -> sessionmaker[Session]:
+    return sessionmaker(database(), expire_on_commit=False)
+
+
+@contextmanager
+def session() -> Iterator[Session]:
+    """One transaction: committed at the end of the block, rolled back when the block raises."""
+    with _sessions().begin() as s:
+        yield s

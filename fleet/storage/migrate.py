@@ -1,0 +1,44 @@
+"""Bring the database to the newest revision of every branch: one `fleet migrate` for the engine and the application.
+
+The application's branch is any `*/migrations/versions` folder below its root. Two migrations at once are safe: the
+second waits for the first's advisory lock and then finds nothing to do. A revision that fails leaves the ones before it.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from alembic import command
+from alembic.config import Config
+from alembic.runtime.migration import MigrationContext
+from sqlalchemy import Engine, text
+
+_HERE = Path(__file__).parent
+_LOCK = 0x4E49_4748_5453  # "NIGHTS"
+
+
+def migrate(engine: Engine, root: Path) -> tuple[str, ...]:
+    """Upgrade to every head; returns the heads the database now stands at."""
+    config = _config(root)
+    with engine.connect() as connection:
+        connection.execute(text("SELECT pg_advisory_lock(:lock)"), {"lock": _LOCK})
+        connection.commit()
+        try:
+            config.attributes["connection"] = connection
+            command.upgrade(config, "heads")
+            context = MigrationContext.configure(connection, opts={"version_table": "fleet_migrations"})
+            return tuple(sorted(context.get_current_heads()))
+        finally:
+            connection.rollback()
+            connection.execute(text("SELECT pg_advisory_unlock(:lock)"), {"lock": _LOCK})
+            connection.commit()
+
+
+def _config(root: Path) -> Config:
+    engine_versions = _HERE / "migrations" / "versions"
+    folders = [engine_versions, *(path for path in root.glob("*/migrations/versions") if path != engine_versions)]
+    config = Config()
+    config.set_main_option("script_location", str(_HERE / "migrations").replace("%", "%%"))
+    config.set_main_option("path_separator", "newline")
+    config.set_main_option("version_locations", "\n".join(str(folder).replace("%", "%%") for folder in folders))
+    return config

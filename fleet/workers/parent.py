@@ -1,0 +1,20 @@
+"""Tie a process's life to its parent's, on Linux; elsewhere nothing happens and an orphan lives on."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import sys
+
+_PR_SET_PDEATHSIG = 1
+
+
+def die_with_parent(number: signal.Signals) -> None:
+    """Have the kernel send this signal when the parent ends, by whatever end."""
+    if sys.platform != "linux":
+        return
+    parent = os.getppid()
+    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, number, 0, 0, 0)
+    if os.getppid() != parent:  # it ended before the kernel was asked
+        os.kill(os.getpid(), number)

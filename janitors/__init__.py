@@ -1,0 +1,1 @@
+"""One file a janitor: file name, actor name and log event are the same word."""

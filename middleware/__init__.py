@@ -1,0 +1,35 @@
+"""One behaviour a file, and the order they stand in.
+
+Before-hooks run from the top of the list down, after-hooks from the bottom up: what stands higher sees what those
+below it decided.
+"""
+
+from __future__ import annotations
+
+from dramatiq.middleware import Callbacks, CurrentMessage, Middleware, Pipelines
+
+from middleware.budget import BudgetGrant
+from middleware.expiry import Expiry
+from middleware.log_context import LogContext
+from middleware.metrics import Metrics
+from middleware.retries import LaneRetries
+from middleware.sentry import Sentry
+from middleware.slot_record import SlotRecord
+
+__all__ = ["default_order"]
+
+
+def default_order() -> list[Middleware]:
+    """A fresh set of middleware for one broker, in the order each needs."""
+    return [
+        Sentry(),  # outermost: sees the final outcome, and breadcrumbs of everything below
+        Metrics(),  # counts outcomes, so above all that decide one
+        SlotRecord(),  # writes a slot's outcome to PostgreSQL; above Expiry, whose skips are outcomes too
+        LogContext(),  # above everything that logs about the message
+        CurrentMessage(),  # above Expiry, whose enqueue hook asks what message is being worked on
+        Expiry(),  # before any budget is granted: a late message costs nothing
+        Pipelines(),  # stock order from here: a pipeline's next message goes out only for what Retries did not repeat
+        Callbacks(),
+        LaneRetries(),  # after-hooks: first of all decides whether a failure is final
+        BudgetGrant(),  # innermost: nothing may run between the grant and the body
+    ]

@@ -1,0 +1,42 @@
+"""Grants each message its soft budget: its actor's own, else its lane's.
+
+The grant is taken by the actor's body (`fleet.deadline.run_within`), around which alone the watchdog is armed. A job
+that its deadline ended is a dead letter: `throws` of every actor holds `DeadlineExceeded`, so it is not tried again.
+
+Not guaranteed yet: the hard budget. A job that does not leave at its soft budget runs on.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dramatiq import Broker, Message, Middleware
+
+from fleet import deadline
+from fleet.actor import FleetActor
+from fleet.broker import FleetBroker
+from fleet.declarations import Budget
+
+
+class BudgetGrant(Middleware):
+    """Sets the soft budget before a body runs, and takes back one that was not used."""
+
+    def before_process_message(self, broker: Broker, message: Message[Any]) -> None:
+        budget = budget_of(broker, message)
+        deadline.grant(budget.soft if budget else None)
+
+    def after_process_message(
+        self, broker: Broker, message: Message[Any], *, result: Any = None, exception: BaseException | None = None
+    ) -> None:
+        deadline.grant(None)
+
+    def after_skip_message(self, broker: Broker, message: Message[Any]) -> None:
+        deadline.grant(None)
+
+
+def budget_of(broker: Broker, message: Message[Any]) -> Budget | None:
+    """The budget that holds for a message; None outside a loaded application, where no lane is known."""
+    actor = broker.actors.get(message.actor_name)
+    own = actor.budget if isinstance(actor, FleetActor) else None
+    lane = broker.lanes.get(message.queue_name) if isinstance(broker, FleetBroker) else None
+    return own or (lane.budget if lane else None)

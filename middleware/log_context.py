@@ -1,0 +1,60 @@
+"""Binds message, actor, queue, attempt and slot to every log line of a job, and says how the job ended.
+
+Arguments are never logged: they may be personal.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dramatiq import Broker, Message, Middleware
+
+from fleet import wire
+from fleet.errors import DeadlineExceeded, RetryLater
+from fleet.logs import get_logger
+
+log = get_logger(__name__)
+
+_BOUND = ("message_id", "actor", "queue", "attempt", "origin")
+
+
+class LogContext(Middleware):
+    """Log context around a job."""
+
+    def before_process_message(self, broker: Broker, message: Message[Any]) -> None:
+        from structlog.contextvars import bind_contextvars
+
+        bind_contextvars(
+            message_id=message.message_id,
+            actor=message.actor_name,
+            queue=message.queue_name,
+            attempt=message.options.get("retries", 0) + 1,
+            origin=message.options.get(wire.ORIGIN) or message.options.get(wire.ENTRY),
+        )
+
+    def after_process_message(
+        self, broker: Broker, message: Message[Any], *, result: Any = None, exception: BaseException | None = None
+    ) -> None:
+        self._say(message, exception)
+        _unbind()
+
+    def after_skip_message(self, broker: Broker, message: Message[Any]) -> None:
+        _unbind()
+
+    def _say(self, message: Message[Any], exception: BaseException | None) -> None:
+        if exception is None:
+            return
+        if isinstance(exception, DeadlineExceeded):
+            log.error("job_deadline", dead_letter=True)
+        elif message.failed:
+            log.error("job_failed", error=repr(exception), dead_letter=True)
+        elif isinstance(exception, RetryLater):
+            log.info("job_retries_later", error=str(exception), after=str(exception.after))
+        else:
+            log.warning("job_retries", error=repr(exception))
+
+
+def _unbind() -> None:
+    from structlog.contextvars import unbind_contextvars
+
+    unbind_contextvars(*_BOUND)

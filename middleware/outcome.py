@@ -1,0 +1,25 @@
+"""The one word for how a message ended, as metrics and records spell it."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from dramatiq import Message
+
+from fleet.errors import DeadlineExceeded
+
+Outcome = Literal["done", "failed", "retried", "deadline", "expired", "skipped"]
+
+
+def outcome(message: Message[Any], exception: BaseException | None) -> Outcome:
+    """Judge after `LaneRetries` decided: `failed` and `deadline` are dead letters, `retried` comes again."""
+    if exception is None:
+        return "done"
+    if isinstance(exception, DeadlineExceeded):
+        return "deadline"
+    return "failed" if message.failed else "retried"
+
+
+def skipped(message: Message[Any]) -> Outcome:
+    """`expired` for a late message, `skipped` for one that another middleware refused."""
+    return "expired" if message.options.get("expired") else "skipped"

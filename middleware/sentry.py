@@ -1,0 +1,49 @@
+"""Sends a final failure to Sentry: one event for a dead letter, none for retries, skips and expiries.
+
+The SDK is imported only where a DSN is configured. Arguments never leave the process.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dramatiq import Broker, Message, Middleware
+
+
+class Sentry(Middleware):
+    """Reports dead letters, tagged with queue, actor and attempt."""
+
+    def __init__(self) -> None:
+        self._on = False
+
+    def before_worker_boot(self, broker: Broker, worker: Any) -> None:
+        from fleet.app import settings
+
+        configured = settings()
+        if not configured.sentry_dsn:
+            return
+        import sentry_sdk
+
+        sentry_sdk.init(
+            dsn=configured.sentry_dsn,
+            environment=configured.sentry_environment,
+            send_default_pii=False,
+            include_local_variables=False,
+            default_integrations=False,
+        )
+        self._on = True
+
+    def after_process_message(
+        self, broker: Broker, message: Message[Any], *, result: Any = None, exception: BaseException | None = None
+    ) -> None:
+        if not self._on or exception is None or not message.failed:
+            return
+        import sentry_sdk
+
+        with sentry_sdk.new_scope() as scope:
+            scope.set_tag("queue", message.queue_name)
+            scope.set_tag("actor", message.actor_name)
+            scope.set_tag("attempt", message.options.get("retries", 0))
+            scope.set_tag("message_id", message.message_id)
+            scope.fingerprint = ["dead-letter", message.actor_name, type(exception).__name__]
+            scope.capture_exception(exception)

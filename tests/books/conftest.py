@@ -1,0 +1,87 @@
+"""The world outside for the bookkeeping's tests: a scripted HTTP server in place of bank and model, reached by settings."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+
+Answer = tuple[int, Any]
+
+
+class ScriptedWorld(ThreadingHTTPServer):
+    """Issues the bank's tokens by itself and answers everything else with `reply(path, query, body)`."""
+
+    daemon_threads = True
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.reply: Callable[[str, dict[str, str], Any], Answer] = lambda *_: (404, {"detail": "not scripted"})
+        self.asked: list[tuple[str, dict[str, str], Any]] = []
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_address[1]}"
+
+    def count(self, part: str) -> int:
+        """How many requests had this in their path."""
+        return sum(1 for path, _, _ in self.asked if part in path)
+
+    def shows(self, *pages: dict[str, Any]) -> None:
+        """The bank answers the first window with the first page, and so on; windows beyond are empty."""
+        left = list(pages)
+        empty = {"booked": [], "pending": []}
+        self.reply = lambda *_: (200, {"transactions": left.pop(0) if left else empty})
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    server: ScriptedWorld
+
+    def do_GET(self) -> None:
+        parts = urlsplit(self.path)
+        query = {name: values[0] for name, values in parse_qs(parts.query).items()}
+        raw = self.rfile.read(int(self.headers.get("content-length", 0)))
+        body = json.loads(raw) if raw else {}
+        if "/token/" in parts.path:
+            status, answer = 200, {"access": "a", "access_expires": 86_400, "refresh": "r", "refresh_expires": 86_400}
+        else:
+            self.server.asked.append((parts.path, query, body))
+            status, answer = self.server.reply(parts.path, query, body)
+        sent = answer if isinstance(answer, bytes) else json.dumps(answer).encode()
+        self.send_response(status)
+        self.send_header("content-type", "application/json")
+        self.send_header("content-length", str(len(sent)))
+        self.end_headers()
+        self.wfile.write(sent)
+
+    do_POST = do_GET
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Nothing to the terminal."""
+
+
+@pytest.fixture
+def world(monkeypatch: pytest.MonkeyPatch) -> Iterator[ScriptedWorld]:
+    """Bank and model of this process are one scripted server."""
+    from books import clients
+    from config.settings import settings
+
+    with ScriptedWorld() as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        monkeypatch.setenv("BOOKS_BANK_URL", server.url)
+        monkeypatch.setenv("BOOKS_MODEL_URL", f"{server.url}/v1")
+        monkeypatch.setenv("BOOKS_MODEL_KEY", "a key")
+        settings.cache_clear()
+        clients.forget()
+        yield server
+        clients.forget()
+        settings.cache_clear()
+        server.shutdown()
+        thread.join()

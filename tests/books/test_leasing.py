@@ -1,0 +1,79 @@
+"""A row belongs to one message at a time, and says how the work on it ended."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+from sqlalchemy import func, update
+
+from books.leasing import LeaseLost, take
+from books.models import AttachmentStatus, Attachment
+from fleet.errors import DeadlineExceeded
+from fleet.storage import session
+
+CLAIMABLE = (AttachmentStatus.QUEUED,)
+
+
+@pytest.fixture
+def row(migrated: object) -> int:
+    with session() as s:
+        attachment = Attachment(customer="c", path="a.png", status=AttachmentStatus.QUEUED)
+        s.add(attachment)
+        s.flush()
+        return attachment.id
+
+
+def now(row_id: int) -> Attachment:
+    with session() as s:
+        return s.get_one(Attachment, row_id)
+
+
+def lapse(row_id: int) -> None:
+    with session() as s:
+        past = func.now() - timedelta(seconds=1)
+        s.execute(update(Attachment).where(Attachment.id == row_id).values(lease_until=past))
+
+
+def test_a_second_message_does_not_get_a_row_that_is_held(row: int) -> None:
+    assert take(Attachment, row, token="first", claimable=CLAIMABLE)
+    assert take(Attachment, row, token="second", claimable=CLAIMABLE) is None
+
+
+def test_the_same_message_takes_its_row_over_at_once(row: int) -> None:
+    assert take(Attachment, row, token="first", claimable=CLAIMABLE)
+    again = take(Attachment, row, token="first", claimable=CLAIMABLE)
+    assert again is not None and again.row.attempts == 2
+
+
+def test_after_the_lease_lapsed_the_first_message_can_write_no_more(row: int) -> None:
+    first = take(Attachment, row, token="first", claimable=CLAIMABLE)
+    lapse(row)
+    second = take(Attachment, row, token="second", claimable=CLAIMABLE)
+    assert first and second
+    with pytest.raises(LeaseLost):
+        first.finish(AttachmentStatus.READ, "late")
+    with pytest.raises(LeaseLost), session() as s:
+        first.renew(s)
+    second.finish(AttachmentStatus.READ, "read")
+    assert now(row).outcome == "read"
+
+
+def test_a_deadline_leaves_how_far_it_came_and_goes_on_up(row: int) -> None:
+    hold = take(Attachment, row, token="first", claimable=CLAIMABLE)
+    assert hold
+    with (
+        pytest.raises(DeadlineExceeded),
+        hold.to_the_end(back_to="queued", failed="failed", progress=lambda: "after page 1 of 2"),
+    ):
+        raise DeadlineExceeded("the soft budget is used up")
+    assert (now(row).status, now(row).outcome) == ("failed", "timed out after page 1 of 2")
+
+
+def test_a_failure_that_is_tried_again_hands_the_row_back(row: int) -> None:
+    hold = take(Attachment, row, token="first", claimable=CLAIMABLE)
+    assert hold
+    with pytest.raises(OSError), hold.to_the_end(back_to="queued", failed="failed"):
+        raise OSError("disk on fire")
+    assert (now(row).status, now(row).outcome) == ("queued", "will be tried again: disk on fire")
+    assert take(Attachment, row, token="second", claimable=CLAIMABLE)

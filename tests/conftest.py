@@ -1,0 +1,129 @@
+"""Real servers for every test: embedded ones, or those that FLEET_REDIS_URL and FLEET_DATABASE_URL name.
+
+A test gets a Redis namespace and (a module) a PostgreSQL database of its own, so that nothing is flushed on a server that
+is somebody's.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+import tempfile
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import redis
+from sqlalchemy import create_engine, text
+
+from fleet import app as application
+from fleet import embedded
+from fleet.clock import clock
+from fleet.settings import Settings
+from fleet.storage import database as storage
+from fleet.storage.migrate import migrate
+
+ROOT = Path(__file__).parent.parent
+_KEPT = ("FLEET_REDIS_URL", "FLEET_DATABASE_URL")
+
+
+@pytest.fixture(scope="session")
+def servers() -> Iterator[embedded.Urls]:
+    """A Valkey or Redis and a PostgreSQL, started for the session where none is configured."""
+    configured = Settings.read()
+    wanted = embedded.Wanted(valkey=configured.redis_url is None, postgres=configured.database_url is None)
+    for name in [name for name in os.environ if name.startswith(("FLEET_", "BOOKS_")) and name not in _KEPT]:
+        del os.environ[name]
+    with tempfile.TemporaryDirectory(prefix="fleet-tests-") as folder, embedded.servers(Path(folder), wanted) as started:
+        yield embedded.Urls(
+            redis_url=configured.redis_url or started.redis_url,
+            database_url=configured.database_url or started.database_url,
+        )
+
+
+@pytest.fixture
+def redis_url(servers: embedded.Urls) -> str:
+    return servers.redis_url
+
+
+@pytest.fixture
+def redis_client(redis_url: str) -> Iterator[redis.Redis]:
+    with redis.Redis.from_url(redis_url) as client:
+        yield client
+
+
+@pytest.fixture
+def namespace(redis_client: redis.Redis) -> Iterator[str]:
+    """A Redis namespace of the test's own; its keys are removed afterwards."""
+    name = f"test-{uuid.uuid4().hex[:12]}"
+    yield name
+    for key in redis_client.scan_iter(f"{name}:*", count=1000):
+        redis_client.delete(key)
+
+
+@pytest.fixture(scope="module")
+def database_url(servers: embedded.Urls) -> Iterator[str]:
+    """The URL of an empty PostgreSQL database of the module's own."""
+    url = storage.psycopg_url(servers.database_url)
+    name = f"test_{uuid.uuid4().hex[:12]}"
+    admin = create_engine(url, isolation_level="AUTOCOMMIT")
+    with admin.connect() as connection:
+        connection.execute(text(f'CREATE DATABASE "{name}"'))
+    yield url.set(database=name).render_as_string(hide_password=False)
+    with admin.connect() as connection:
+        connection.execute(text(f'DROP DATABASE "{name}" WITH (FORCE)'))
+    admin.dispose()
+
+
+@pytest.fixture(scope="module")
+def migrated_url(database_url: str) -> str:
+    """The same database with every migration of the engine and the bookkeeping applied."""
+    engine = create_engine(storage.psycopg_url(database_url))
+    migrate(engine, ROOT)
+    engine.dispose()
+    return database_url
+
+
+@dataclass(frozen=True)
+class Environment:
+    """What `environment` put into the process's environment; a child process inherits it."""
+
+    redis_url: str
+    database_url: str
+    namespace: str
+
+
+@pytest.fixture
+def environment(
+    redis_url: str, namespace: str, migrated_url: str, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Environment]:
+    """This process configured for the test's own namespace and the module's migrated database."""
+    monkeypatch.setenv("FLEET_REDIS_URL", redis_url)
+    monkeypatch.setenv("FLEET_DATABASE_URL", migrated_url)
+    monkeypatch.setenv("FLEET_NAMESPACE", namespace)
+    _forget_settings()
+    yield Environment(redis_url, migrated_url, namespace)
+    storage.database().dispose()
+    _forget_settings()
+    clock.set_night(None)
+
+
+@pytest.fixture
+def migrated(environment: Environment) -> Environment:
+    """The name that tests of records use for `environment`."""
+    return environment
+
+
+def _forget_settings() -> None:
+    """Drop everything this process cached of its environment, its connections included."""
+    application.settings.cache_clear()
+    if "config.settings" in sys.modules:
+        importlib.import_module("config.settings").settings.cache_clear()
+    storage.database.cache_clear()
+    storage._sessions.cache_clear()
+    broker = application.process_broker()
+    for name in ("client", "scripts", "namespace"):
+        broker.__dict__.pop(name, None)
