@@ -28,7 +28,9 @@ class _SlotTrigger(BaseTrigger):  # type: ignore[misc]  # APScheduler 3 has no t
         self._entry = entry
 
     def get_next_fire_time(self, previous_fire_time: datetime | None, now: datetime) -> datetime | None:
-        after = clock.to_night(now) if previous_fire_time is None else clock.to_night(previous_fire_time) + _PAST_ROUNDING
+        after = (
+            clock.to_night(now) if previous_fire_time is None else clock.to_night(previous_fire_time) + _PAST_ROUNDING
+        )
         slot = next_slot(self._entry, after)
         return None if slot is None else clock.to_real_instant(slot)
 

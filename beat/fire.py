@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from dramatiq import Message
 
@@ -84,7 +84,7 @@ class Firer:
     def _message(self, entry: Entry, slot: datetime) -> Message[None]:
         actor = self._broker.get_actor(entry.actor)
         assert isinstance(actor, FleetActor)
-        options = {
+        options: dict[str, Any] = {
             "redis_message_id": str(uuid.uuid4()),
             wire.ENTRY: entry.name,
             wire.SLOT: wire.to_ms(slot),

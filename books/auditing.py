@@ -79,7 +79,8 @@ def _consent_expired(s: Session) -> Iterator[Seen]:
 
 def _booked_cents() -> ScalarSelect[int]:
     booked = (Transaction.account_id == BankAccount.id) & Transaction.booked
-    return select(func.coalesce(func.sum(Transaction.amount_cents), 0)).where(booked).correlate(BankAccount).scalar_subquery()
+    cents = func.coalesce(func.sum(Transaction.amount_cents), 0)
+    return select(cents).where(booked).correlate(BankAccount).scalar_subquery()
 
 
 def _asked_together() -> ColumnElement[bool]:
@@ -105,7 +106,8 @@ def _stuck(s: Session) -> Iterator[Seen]:
 def _mail_in_doubt(s: Session) -> Iterator[Seen]:
     claimed = (Invoice.status == InvoiceStatus.SENT) & Invoice.sent_at.is_(None)
     for invoice in s.scalars(select(Invoice).where(claimed)):
-        yield Seen(f"invoice {invoice.number}", f"find out whether the mail {invoice.message_id} went out, then set its status")
+        said = f"find out whether the mail {invoice.message_id} went out, then set its status"
+        yield Seen(f"invoice {invoice.number}", said)
 
 
 CHECKS: dict[str, Callable[[Session], Iterator[Seen]]] = {

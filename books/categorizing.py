@@ -1,8 +1,8 @@
 """Sorts transactions into categories: by keyword where one is found, by the model where none is.
 
-A pass goes through all uncategorised rows in pages by id (keyset), sorts each page by keyword in a statement a category, and asks
-the model for the first `MODEL_CALLS` of the others itself. Up to `SENT_ON` more go out as a message each; what is left
-is the next night's.
+A pass goes through all uncategorised rows in pages by id (keyset), sorts each page by keyword in a statement a
+category, and asks the model for the first `MODEL_CALLS` of the others itself. Up to `SENT_ON` more go out as a message
+each; what is left is the next night's.
 
 Not guaranteed: that a category is right; `categorized_by` says who chose it. A row that has a category is never changed
 here. On failure of one row the pass goes on; a deadline leaves, and what is sorted stays.
@@ -19,7 +19,6 @@ from sqlalchemy.orm import Session
 from books import clients
 from books.models import Category, Transaction
 from fleet import deadline
-from fleet.errors import FleetError
 from fleet.logs import get_logger
 from fleet.storage import session
 from fleet.sweep import sweep
@@ -30,10 +29,6 @@ ROWS_A_PAGE = 500
 MODEL_CALLS = 40  # at the model's median of 5.5 s that is half the lane's soft budget
 _UNSYNCED = {"synchronize_session": False}
 SENT_ON = 200  # what two processes ask in the hours before the office opens, beside documents
-
-
-class NoSuchCategory(FleetError):
-    """Raised when the model names a category that the books do not have."""
 
 
 @dataclass
@@ -106,7 +101,7 @@ def _set(matched: Sequence[tuple[int, int | None]]) -> int:
 def categorize(transaction_id: int) -> None:
     """Sort one transaction, by keyword or by model; does nothing if it has a category or is gone.
 
-    Raises `NoSuchCategory` and what the model client raises.
+    Raises what the model client raises.
     """
     with session() as s:
         rules = _rules(s)
@@ -123,9 +118,9 @@ def _ask(transaction_id: int, rules: _Rules) -> None:
         row = s.get(Transaction, transaction_id)
     if row is None or row.category_id is not None:
         return
-    name = clients.model().categorize(_text(row), list(rules.ids))
-    if name not in rules.ids:
-        raise NoSuchCategory(f"transaction {transaction_id}: the model answered {name[:40]!r}; the books have no such category")
+    name = clients.model().categorize(
+        _text(row), row.amount_cents, row.currency, list(rules.ids), run=f"transaction:{row.id}", step="category"
+    )
     unset = update(Transaction).where(Transaction.id == transaction_id, Transaction.category_id.is_(None))
     with session() as s:
         s.execute(unset.values(category_id=rules.ids[name], categorized_by="model"))

@@ -1,8 +1,8 @@
-"""Reads a CSV of bank movements: `;` or `,` between cells, German or English numbers and headings, UTF-8 or Windows-1252.
+"""Reads a CSV of bank movements: `;` or `,` between cells, German or English numbers and headings, UTF-8 or cp1252.
 
 Rows come one at a time; the file is never held whole. A row that cannot be read comes as a `BadRow` with its number and
-what was found. The delimiter decides what a lone separator before three digits means: thousands in `1.234` of a `;` file
-and in `1,234` of a `,` file; the other way round it would be a third decimal, which is an error.
+what was found. The delimiter decides what a lone separator before three digits means: thousands in `1.234` of a `;`
+file and in `1,234` of a `,` file; the other way round it would be a third decimal, which is an error.
 
 Not guaranteed: that a file in a third encoding is noticed. On failure: `NotCsv`, with what was found instead.
 """
@@ -118,6 +118,8 @@ def _row(number: int, cells: list[str], columns: dict[str, int], delimiter: str)
         return cells[position].strip() if position is not None and position < len(cells) else ""
 
     try:
+        if any("\0" in text for text in cells):
+            raise ValueError("a zero byte, which no text has")
         return CsvRow(
             number=number,
             booking_date=_date(cell("date")),
@@ -133,7 +135,7 @@ def _row(number: int, cells: list[str], columns: dict[str, int], delimiter: str)
 def _date(text: str) -> date:
     for form in _DATES:
         try:
-            return datetime.strptime(text, form).date()  # a day has no time zone
+            return datetime.strptime(text, form).date()  # noqa: DTZ007  # a day has no time zone
         except ValueError:
             continue
     raise ValueError(f"date {text[:_LONGEST_SHOWN]!r} is no day like 2026-03-02 or 02.03.2026")

@@ -1,42 +1,48 @@
-"""Reads a document's text: the text layer of a PDF where there is one, else optical character recognition (OCR).
+"""Reads a document's text: the text layer of a PDF's page where it has one, else optical character recognition (OCR).
 
 Works alone on the machine: the recognition models lie in the `rapidocr` wheel. PDFium is not thread safe and one
-engine is kept a process, so within a process documents pass one after the other; ONNX runs on one thread, since a
-lane's processes share the cores. Reading order is restored: what stands at the same height is one line, left to right, its
-parts joined by two spaces, so that a word and its amount stay together.
+engine is kept a process, so a process's documents pass those one after the other; ONNX runs on one thread, since a
+lane's processes share the cores. Reading order is restored: what stands at the same height is one line, left to right,
+so that a word and its amount stay together; parts that stand apart are joined by two spaces.
 
-Not guaranteed: that OCR reads right, nor anything of a PDF beyond `MAX_PAGES` scanned pages (`pages` says how many
-were read). Pages turned by 90 or 180 degrees come out as noise. A document that cannot be read raises
-`DocumentUnreadable` before any of its pixels are decoded where its head tells; the soft budget is asked between pages.
+Not guaranteed: that OCR reads right (a page turned by 90 or 180 degrees comes out as noise); anything beyond the first
+`MAX_PAGES` pages, or `MAX_SCANNED` of those without a text layer (`pages` says how many were read); that a picture
+inside a PDF is small, since PDFium decodes it. A document that cannot be read raises `DocumentUnreadable`, a picture of
+too many pixels before they are decoded. The soft budget is asked between pages.
 """
 
 from __future__ import annotations
 
+import math
+import struct
 import threading
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
-from itertools import pairwise
 from pathlib import Path
+from statistics import median
 from typing import TYPE_CHECKING, Any, Literal
 
 from fleet import deadline
 from fleet.errors import FleetError
 
 if TYPE_CHECKING:
-    import numpy as np
     from PIL.Image import Image
+    from pypdfium2 import PdfDocument, PdfPage
 
-MAX_PAGES = 5  # scanned pages read of one PDF
-MAX_TEXT_PAGES = 50
+MAX_PAGES = 50
+MAX_SCANNED = 5
 MAX_BYTES = 50_000_000
 MAX_PIXELS = 40_000_000  # an A4 page at 600 dpi has 35 million
-_LONGEST_SIDE = 1600  # pixels; more costs time and reads no better
-_RENDERED = 1400  # pixels on the longer side of a rendered page
-_TEXT_LAYER = 20  # letters and digits from which on a page's text layer is believed to be one
+MAX_STRETCH = 20  # a till slip is up to 15 times as long as wide
+_READ_PIXELS = 1_200_000  # a picture is brought down to this; more costs time and reads no better
+_LARGEST_SCALE = 200 / 72  # of a rendered page: 200 dpi
+_TEXT_LAYER = 30  # letters and digits from which on a text layer is believed to be more than a scanner's stamp
 _HEADS = {b"%PDF-": "PDF", b"\x89PNG\r\n\x1a\n": "PNG", b"\xff\xd8\xff": "JPEG"}
 
-_pdfium = threading.Lock()
-_engine = threading.Lock()
+_pdfium_lock = threading.Lock()
+_engine_lock = threading.Lock()
 
 
 class DocumentUnreadable(FleetError):
@@ -57,11 +63,14 @@ def read(path: Path) -> DocumentText:
 
     Raises `DocumentUnreadable`, and `DeadlineExceeded` between pages.
     """
-    kind = _kind(path)
-    if kind == "PDF":
-        return _read_pdf(path)
-    deadline.check()
-    return DocumentText(_recognise(_open_image(path, kind)), "ocr", 1)
+    if _kind(path) == "PDF":
+        read = _read_pdf(path)
+    else:
+        deadline.check()
+        read = DocumentText(_recognise(_picture(path)), "ocr", 1)
+    if not read.text.strip():
+        raise DocumentUnreadable(f"{path.name}: no text on {read.pages} page(s); scan it again, upright and in focus")
+    return read
 
 
 def _kind(path: Path) -> str:
@@ -78,23 +87,191 @@ def _kind(path: Path) -> str:
     for magic, kind in _HEADS.items():
         if head.startswith(magic) or (kind == "PDF" and magic in head):  # PDF readers allow 1,024 bytes before it
             return kind
-    raise DocumentUnreadable(f"{path.name}: starts with {head[:16]!r}, which is no PDF, PNG or JPEG; upload one of these")
+    raise DocumentUnreadable(
+        f"{path.name}: starts with {head[:16]!r}, which is no PDF, PNG or JPEG; upload one of these"
+    )
 
 
 def _read_pdf(path: Path) -> DocumentText:
-    import pypdfium2 as pdfium
+    texts: list[str] = []
+    scanned = 0
+    with _opened(path) as document:
+        with _pdfium_lock:
+            pages = min(len(document), MAX_PAGES)
+        for number in range(pages):
+            deadline.check()
+            found = _text_or_picture(path, document, number)
+            if not isinstance(found, str):
+                if scanned == MAX_SCANNED:
+                    break
+                scanned += 1
+                found = _recognise(found)
+            texts.append(found)
+    return DocumentText("\n".join(texts), "ocr" if scanned else "text layer", len(texts))
 
-    with _pdfium:
+
+@contextmanager
+def _opened(path: Path) -> Iterator[PdfDocument]:
+    from pypdfium2 import PdfDocument, PdfiumError
+
+    with _pdfium_lock:
         try:
-            document = pdfium.PdfDocument(path)
-        except pdfium.PdfiumError as error:
-            raise _broken_pdf(path, error) from error
-        try:
-            lines = _text_layer(path, document)
-            pages = len(document)
-            if lines is not None:
-                return DocumentText("\n".join(lines), "text layer", len(lines))
-            images = min(pages, MAX_PAGES)
-        finally:
+            document = PdfDocument(path)
+        except PdfiumError as error:
+            raise _refused(path, error) from error
+    try:
+        yield document
+    finally:
+        with _pdfium_lock:
             document.close()
-    return DocumentText("\n".join(_recognise(_rendered(path, page)) for page in range(images)), "ocr", images)
+
+
+def _refused(path: Path, error: Exception) -> DocumentUnreadable:
+    if "password" in str(error).lower():
+        return DocumentUnreadable(f"{path.name}: a PDF protected by a password; upload one without")
+    size = path.stat().st_size
+    return DocumentUnreadable(f"{path.name}: {size} bytes that start like a PDF, but {error} Export it again")
+
+
+def _text_or_picture(path: Path, document: PdfDocument, number: int) -> str | Image:
+    """A page's text layer, or the page as a picture if it has none that is worth the name."""
+    from pypdfium2 import PdfiumError
+
+    with _pdfium_lock:
+        try:
+            page = document[number]
+            try:
+                text = _text_layer(page)
+                return text if sum(map(str.isalnum, text)) >= _TEXT_LAYER else _rendered(page)
+            finally:
+                page.close()
+        except PdfiumError as error:
+            raise DocumentUnreadable(f"{path.name}: page {number + 1} is broken ({error}); export it again") from error
+
+
+def _text_layer(page: PdfPage) -> str:
+    textpage = page.get_textpage()
+    try:
+        parts = []
+        for index in range(textpage.count_rects()):
+            left, bottom, right, top = textpage.get_rect(index)
+            text = textpage.get_text_bounded(left, bottom, right, top).strip()
+            if text:
+                parts.append(_Part(left, right, -(top + bottom) / 2, top - bottom, text))
+        return _in_reading_order(parts)
+    finally:
+        textpage.close()
+
+
+def _rendered(page: PdfPage) -> Image:
+    width, height = page.get_size()
+    scale = min(_LARGEST_SCALE, math.sqrt(_READ_PIXELS / max(1.0, width * height)))
+    bitmap = page.render(scale=scale)
+    try:
+        picture: Image = bitmap.to_pil().convert("RGB")
+        return picture
+    finally:
+        bitmap.close()
+
+
+def _picture(path: Path) -> Image:
+    """A PNG or JPEG, upright, on white, in RGB; its size is judged by its head alone, before it is decoded."""
+    from PIL import Image, ImageOps
+
+    bombs = (Image.DecompressionBombError, Image.DecompressionBombWarning)
+    try:
+        with Image.open(path, formats=("PNG", "JPEG")) as picture:
+            width, height = picture.size
+            if width * height > MAX_PIXELS or max(width, height) > MAX_STRETCH * min(width, height):
+                raise DocumentUnreadable(f"{path.name}: {width} x {height} pixels, which is no scan; scan it again")
+            upright = ImageOps.exif_transpose(picture)
+            if upright.mode.startswith("I"):  # 16 bits a pixel, which a conversion would clip
+                upright = upright.point(lambda value: value / 256).convert("L")
+            rgba = upright.convert("RGBA")
+            return Image.alpha_composite(Image.new("RGBA", rgba.size, "white"), rgba).convert("RGB")
+    except bombs as error:
+        raise DocumentUnreadable(f"{path.name}: {error} Scan it again with fewer dots per inch") from error
+    except (OSError, SyntaxError, ValueError, EOFError, struct.error) as error:
+        found = f"{path.stat().st_size} bytes, and {error}"
+        raise DocumentUnreadable(f"{path.name}: a broken picture ({found}); upload it again") from error
+
+
+@cache
+def _ocr_engine() -> Any:
+    """The process's one engine; call under its lock. No orientation step: it costs time, and scans stand upright."""
+    import cv2
+    from rapidocr import RapidOCR
+
+    cv2.setNumThreads(1)
+    onnx = "EngineConfig.onnxruntime"
+    return RapidOCR(
+        params={
+            "Global.use_cls": False,
+            "Global.log_level": "error",
+            "Global.max_side_len": 10_000,  # pictures come scaled by their pixels; a long slip must stay long
+            "Det.limit_type": "max",
+            "Det.limit_side_len": 10_000,
+            f"{onnx}.intra_op_num_threads": 1,
+            f"{onnx}.inter_op_num_threads": 1,
+        }
+    )
+
+
+def _recognise(picture: Image) -> str:
+    import numpy as np
+
+    scale = math.sqrt(_READ_PIXELS / (picture.width * picture.height))
+    if scale < 1:
+        picture = picture.resize((max(1, round(picture.width * scale)), max(1, round(picture.height * scale))))
+    pixels = np.asarray(picture)[:, :, ::-1]  # the engine wants blue first
+    with _engine_lock:
+        found = _ocr_engine()(np.ascontiguousarray(pixels))
+    if found.boxes is None or not found.txts:
+        return ""
+    return _in_reading_order(_levelled([box.tolist() for box in found.boxes], found.txts))
+
+
+@dataclass(frozen=True)
+class _Part:
+    """A piece of text and where it stands; heights grow downwards."""
+
+    left: float
+    right: float
+    middle: float
+    height: float
+    text: str
+
+
+def _levelled(boxes: list[list[tuple[float, float]]], texts: Iterable[str]) -> list[_Part]:
+    """Boxes (corners clockwise from the top left) as parts of a page turned back by the median slope of its lines."""
+    slopes = [math.atan2(b[1] - a[1], b[0] - a[0]) for a, b, c, _ in boxes if b[0] - a[0] > 3 * abs(c[1] - b[1])]
+    slope = median(slopes) if slopes else 0.0
+    sine, cosine = math.sin(slope), math.cos(slope)
+    parts = []
+    for box, text in zip(boxes, texts, strict=True):
+        xs = [x * cosine + y * sine for x, y in box]
+        ys = [y * cosine - x * sine for x, y in box]
+        parts.append(_Part(min(xs), max(xs), sum(ys) / 4, max(ys) - min(ys), text.strip()))
+    return parts
+
+
+def _in_reading_order(parts: list[_Part]) -> str:
+    """Parts whose middles are within half a height of a line's first part are that line's."""
+    lines: list[list[_Part]] = []
+    for part in sorted(parts, key=lambda part: part.middle):
+        line = lines[-1] if lines else None
+        if line and part.middle - line[0].middle < min(part.height, line[0].height) / 2:
+            line.append(part)
+        else:
+            lines.append([part])
+    return "\n".join(_joined(sorted(line, key=lambda part: part.left)) for line in lines)
+
+
+def _joined(line: list[_Part]) -> str:
+    """Two spaces between parts that stand apart; less where a PDF sets words, or letters, one by one."""
+    text, right = line[0].text, line[0].right
+    for part in line[1:]:
+        gap = (part.left - right) / max(part.height, 1.0)
+        text += ("" if gap < 0.12 else " " if gap < 0.5 else "  ") + part.text
+        right = max(right, part.right)
+    return text

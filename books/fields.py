@@ -2,8 +2,8 @@
 
 The JSON's amounts are decimals, best as strings ("12.34"); numbers are read as `Decimal`, so none passes through a
 float. Not guaranteed: that the model is right, only that what it said can be booked: a date that exists, a gross in
-whole cents above zero (a refund is a person's work), a VAT that is less than the gross. Anything else raises `FieldsInvalid`,
-which says what was found; the answer is then asked for again or shown to a person, never guessed at.
+whole cents above zero (a refund is a person's work), a VAT that is less than the gross. Anything else raises
+`FieldsInvalid`, which says what was found; the answer is then asked for again or shown to a person, not guessed at.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class ReceiptFields(BaseModel):
         """
         try:
             found = json.loads(_unfenced(text), parse_float=Decimal)
-        except (ValueError, RecursionError) as error:
+        except (ValueError, ArithmeticError, RecursionError) as error:
             raise FieldsInvalid(f"The answer is no JSON ({error}): it starts with {text[:_SHOWN]!r}") from error
         if not isinstance(found, dict):
             raise FieldsInvalid(f"The answer is a JSON {type(found).__name__}, not an object: {text[:_SHOWN]!r}")
@@ -69,7 +69,7 @@ class ReceiptFields(BaseModel):
                 amount = Decimal(value)
             case _:
                 raise ValueError("must be a decimal such as 12.34")
-        if not amount.is_finite() or abs(amount) > _LARGEST:
+        if not amount.is_finite() or amount.copy_abs() > _LARGEST:
             raise ValueError(f"must be a decimal of at most {_LARGEST}")
         cents = amount * 100
         if cents != cents.to_integral_value():

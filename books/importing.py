@@ -113,4 +113,5 @@ def _verdict(s: Session, job: ImportJob) -> tuple[ImportStatus, str]:
     )
     named = "; ".join(f"row {number}: {message}" for number, message in first)
     more = job.rows_failed - _BAD_ROWS_SHOWN
-    return ImportStatus.DONE_WITH_ERRORS, f"{job.rows_done} of {total} rows, {named}" + (f"; and {more} more" if more > 0 else "")
+    named += f"; and {more} more" if more > 0 else ""
+    return ImportStatus.DONE_WITH_ERRORS, f"{job.rows_done} of {total} rows, {named}"

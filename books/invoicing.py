@@ -1,8 +1,8 @@
 """The morning's invoices: those whose day has passed become overdue, those that are released are mailed once.
 
 An invoice is claimed by `due` to `sent`, committed, before its mail is handed over. A refusal gives it back; a broken
-session or a crash in between leaves it `sent` without `sent_at`, which the nightly audit reports: a person looks whether
-the mail went out. It is never repeated blindly.
+session or a crash in between leaves it `sent` without `sent_at`, which the nightly audit reports: a person looks
+whether the mail went out. It is never repeated blindly.
 
 On failure of one invoice the others go on.
 """

@@ -28,7 +28,9 @@ from fleet.storage.leases import Lease
 
 log = get_logger(__name__)
 
-SLACK = timedelta(seconds=30)  # the supervisor takes a job away within 2 s of its hard budget; the rest is for a slow database
+SLACK = timedelta(
+    seconds=30
+)  # the supervisor takes a job away within 2 s of its hard budget; the rest is for a slow database
 OUTSIDE_A_WORKER = timedelta(minutes=15)
 
 Row = TypeVar("Row", bound=Lease)
@@ -80,7 +82,8 @@ class Hold(Generic[Row]):
         """End or hand back the row, in the caller's transaction if given; raises `LeaseLost`."""
         if s is None:
             with session() as own:
-                return self.finish(status, outcome, own, **values)
+                self.finish(status, outcome, own, **values)
+            return
         held = leases.finish(s, self.model, self.row.id, token=self.token, status=status, outcome=outcome, **values)
         if not held:
             raise LeaseLost(f"{self.model.__name__} {self.row.id} is no longer held by message {self.token}.")

@@ -38,7 +38,9 @@ def invoice_mail(invoice: Invoice) -> EmailMessage:
     mail["Message-ID"] = f"<{key}@{settings().mail_from.rpartition('@')[2]}>"
     mail["X-Idempotency-Key"] = key
     amount = f"{invoice.amount_cents // 100}.{invoice.amount_cents % 100:02d} {invoice.currency}"
-    mail.set_content(f"{invoice.customer}\n\nInvoice {invoice.number}: {amount}, payable by {invoice.due_on.isoformat()}.\n")
+    mail.set_content(
+        f"{invoice.customer}\n\nInvoice {invoice.number}: {amount}, payable by {invoice.due_on.isoformat()}.\n"
+    )
     return mail
 
 
@@ -55,7 +57,9 @@ def outbound() -> Iterator[smtplib.SMTP]:
     except (OSError, smtplib.SMTPException) as error:
         deadline.check()
         where = f"{known.smtp_host}:{known.smtp_port}"
-        raise MailNotSent(f"no SMTP server answers at {where} ({type(error).__name__}); the next pass tries again") from error
+        raise MailNotSent(
+            f"no SMTP server answers at {where} ({type(error).__name__}); the next pass tries again"
+        ) from error
     with server:
         yield server
 
@@ -69,7 +73,12 @@ def hand_over(server: smtplib.SMTP, mail: EmailMessage) -> None:
         server.sock.settimeout(deadline.clamp(_TIMEOUT).total_seconds())
     try:
         server.send_message(mail)
-    except (smtplib.SMTPSenderRefused, smtplib.SMTPRecipientsRefused, smtplib.SMTPDataError, smtplib.SMTPHeloError) as error:
+    except (
+        smtplib.SMTPSenderRefused,
+        smtplib.SMTPRecipientsRefused,
+        smtplib.SMTPDataError,
+        smtplib.SMTPHeloError,
+    ) as error:
         raise MailNotSent(f"the mail server refused it: {error}") from error
     except (OSError, smtplib.SMTPException) as error:
         raise MailUncertain(f"the session broke while it was handed over ({type(error).__name__})") from error

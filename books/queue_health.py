@@ -1,7 +1,7 @@
 """Judges what stands in the queues against `config/thresholds.py`; a figure over its threshold is one CRITICAL line.
 
-Not guaranteed: that a jam of the housekeeping lane itself is told; its own pool makes that unlikely, and an absent probe
-is for the outside to notice. A queue without thresholds is held to the default ones.
+Not guaranteed: that a jam of the housekeeping lane itself is told; its own pool makes that unlikely, and an absent
+probe is for the outside to notice. A queue without thresholds is held to the default ones.
 """
 
 from __future__ import annotations

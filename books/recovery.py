@@ -157,10 +157,14 @@ def _move(
     chosen = s.execute(select(model.id, age).where(which).limit(ROWS_A_PASS).with_for_update(skip_locked=True)).all()
     ids = [row_id for row_id, _ in chosen]
     if ids:
-        s.execute(update(model).where(model.id.in_(ids)).values(**values), execution_options={"synchronize_session": False})
+        s.execute(
+            update(model).where(model.id.in_(ids)).values(**values), execution_options={"synchronize_session": False}
+        )
     return [(row_id, age) for row_id, age in chosen]
 
 
 def _short(age: timedelta) -> str:
     minutes = int(age.total_seconds() // 60)
-    return f"{minutes // 60}h{minutes % 60:02d}m" if minutes >= 60 else f"{minutes}m{int(age.total_seconds()) % 60:02d}s"
+    return (
+        f"{minutes // 60}h{minutes % 60:02d}m" if minutes >= 60 else f"{minutes}m{int(age.total_seconds()) % 60:02d}s"
+    )

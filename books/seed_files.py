@@ -1,4 +1,4 @@
-"""The two CSV files of a night: one that is right, in English numbers, and one in German numbers whose row 341 is broken.
+"""The two CSV files of a night: one that is right, in English numbers; one in German numbers with a broken row 341.
 
 Pure functions of the seed.
 """

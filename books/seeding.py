@@ -1,7 +1,7 @@
-"""Fills the books for a night: what customers left on the desk in the evening, and what should have become of it by morning.
+"""Fills the books for a night: what customers left in the evening, and what should have become of it by morning.
 
-A pure function of its arguments, apart from the files it writes. Sends nothing: `Expected.messages` says what a web process
-would have sent for these rows, and the night sends it.
+A pure function of its arguments. Sends nothing: `Expected.messages` says what a web process would have sent for these
+rows, and the night sends it.
 """
 
 from __future__ import annotations
@@ -186,7 +186,8 @@ def _runs(s: Session, expected: Expected, rng: Random, seed: int) -> None:
 
     task = {"task": "Prepare the advance VAT return of the last month and name what is still missing."}
     prepared = {"task": "Hand in the advance VAT return.", "proposal": {"vat_payable_cents": rng.randrange(10**6)}}
-    question = {"question": "Which category is this?", "text": "Stadtwerke Abschlag Strom", "expected": "Energy"}
+    choices = ["Energy", "Rent", "Fuel and vehicles", "Other"]
+    question = {"text": "Stadtwerke Musterstadt, Abschlag Strom", "choices": choices, "expected": "Energy"}
     expected.prepare_runs = _added(s, [run(RunKind.PREPARE, RunStatus.QUEUED, n, task) for n in range(PREPARE_RUNS)])
     expected.submit_runs = _added(s, [run(RunKind.SUBMIT, RunStatus.APPROVED, n, prepared) for n in range(SUBMIT_RUNS)])
     expected.eval_runs = _added(s, [run(RunKind.EVAL, RunStatus.QUEUED, n, question) for n in range(EVAL_RUNS)])

@@ -36,7 +36,12 @@ FIRST_SPAN = timedelta(days=180)  # two pages; what the institutions give withou
 OVERLAP = timedelta(days=10)  # banks book up to a week late, and date it back
 _DAY = timedelta(days=1)
 _CLAIMABLE = (AccountStatus.IDLE, AccountStatus.FAILED)
-_BALANCES = ("closingBooked", "interimBooked", "openingBooked", "expected")  # best first; booked rows should add up to it
+_BALANCES = (
+    "closingBooked",
+    "interimBooked",
+    "openingBooked",
+    "expected",
+)  # best first; booked rows should add up to it
 
 
 def connected_accounts() -> list[int]:
@@ -152,7 +157,11 @@ def _update_balance(account_id: int, external_id: str) -> None:
     except ConsentExpired as error:
         values = {"status": AccountStatus.CONSENT_EXPIRED, "outcome": f"{error}", "finished_at": func.now()}
         with session() as s:  # a running sync will find out by itself
-            s.execute(update(BankAccount).where(BankAccount.id == account_id, BankAccount.status.in_(_CLAIMABLE)).values(**values))
+            s.execute(
+                update(BankAccount)
+                .where(BankAccount.id == account_id, BankAccount.status.in_(_CLAIMABLE))
+                .values(**values)
+            )
         return
     if balance is not None:
         with session() as s:
@@ -182,7 +191,9 @@ def _states() -> Iterator[tuple[str, ConnectionStatus]]:
 
 
 def _refresh(requisition_id: str, status: ConnectionStatus) -> None:
-    changed = update(BankConnection).where(BankConnection.requisition_id == requisition_id, BankConnection.status != status)
+    changed = update(BankConnection).where(
+        BankConnection.requisition_id == requisition_id, BankConnection.status != status
+    )
     with session() as s:
         connection_id = s.scalar(changed.values(status=status).returning(BankConnection.id))
         if connection_id is None:

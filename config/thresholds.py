@@ -1,4 +1,4 @@
-"""From when on a queue is unhealthy, in night time where it is a time; `check_queue_health` judges by these each minute."""
+"""From when on a queue is unhealthy; ages are night time. `check_queue_health` judges by these each minute."""
 
 from __future__ import annotations
 

@@ -78,7 +78,9 @@ class Queue:
         self, *, budget: Budget | None = ..., retry: Retry | None = ..., name: str | None = ..., **options: Any
     ) -> Callable[[Callable[P, R]], FleetActor[P, R]]: ...
 
-    def actor(self, fn: Any = None, *, budget: Any = ..., retry: Retry | None = None, name: Any = None, **options: Any) -> Any:
+    def actor(
+        self, fn: Any = None, *, budget: Any = ..., retry: Retry | None = None, name: Any = None, **options: Any
+    ) -> Any:
         """Declare an actor of this queue; `options` are Dramatiq's.
 
         Raises `BudgetInvalid` for a budget that is not a `Budget`, `DeclarationInvalid` for a name declared twice.

@@ -27,7 +27,9 @@ _root = Path(".")
 
 @cli.callback()
 def options(
-    app: Annotated[Path, typer.Option("--app", help="The application's root: the folder that holds actors/ and config/.")] = Path("."),
+    app: Annotated[
+        Path, typer.Option("--app", help="The application's root: the folder that holds actors/ and config/.")
+    ] = Path("."),
 ) -> None:
     """Nightshift: a worker fleet for the night."""
     global _root
@@ -107,7 +109,9 @@ def jobs() -> None:
 
 @cli.command()
 def schedule(
-    at: Annotated[str | None, typer.Option(help="HH:MM: only what has a slot at that minute, or the next ones after it.")] = None,
+    at: Annotated[
+        str | None, typer.Option(help="HH:MM: only what has a slot at that minute, or the next ones after it.")
+    ] = None,
 ) -> None:
     """What runs when, in order of time."""
     from fleet.views import schedule_table

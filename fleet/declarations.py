@@ -47,7 +47,9 @@ class Budget:
     def __post_init__(self) -> None:
         for name, value in (("soft", self.soft), ("hard", self.hard)):
             if not isinstance(value, timedelta) or not ZERO < value <= _MOST:
-                raise BudgetInvalid(f"Budget({name}={value!r}): give a timedelta above zero and up to {_MOST.days} days.")
+                raise BudgetInvalid(
+                    f"Budget({name}={value!r}): give a timedelta above zero and up to {_MOST.days} days."
+                )
         if self.soft >= self.hard:
             raise BudgetInvalid(f"Budget(soft={self.soft}, hard={self.hard}): soft must be shorter than hard.")
         if not reason_says_something(self.because):

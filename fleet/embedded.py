@@ -85,7 +85,9 @@ def _wait(host: subprocess.Popen[bytes], ready: Path, log_path: Path) -> Urls:
             return Urls(**json.loads(ready.read_text()))
         time.sleep(0.05)
     tail = log_path.read_text(errors="replace")[-1500:].strip()
-    raise EmbeddedServerFailed(f"The embedded servers did not start within {_START_SECONDS} s. Their log ({log_path}):\n{tail}")
+    raise EmbeddedServerFailed(
+        f"The embedded servers did not start within {_START_SECONDS} s. Their log ({log_path}):\n{tail}"
+    )
 
 
 def _free_port() -> int:

@@ -72,5 +72,3 @@ def run_until_interrupted(root: Path, *, folder: Path, beats: int) -> None:
         finally:
             console.print("Draining …")
             fleet.stop()
-
-

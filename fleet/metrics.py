@@ -54,5 +54,3 @@ def slot(entry: str, verdict: str, count: int = 1) -> None:
 
 def leading(leads: bool) -> None:
     _metrics()["leading"].set(int(leads))
-
-

@@ -42,7 +42,9 @@ def require_postgres(engine: Engine) -> None:
             version = int(connection.scalar(text("SHOW server_version_num")) or 0)
     except OperationalError as error:
         reason = str(error.orig).strip().splitlines()[0]
-        raise ServerUnreachable(f"PostgreSQL at {where} does not answer ({reason}). Check FLEET_DATABASE_URL.") from None
+        raise ServerUnreachable(
+            f"PostgreSQL at {where} does not answer ({reason}). Check FLEET_DATABASE_URL."
+        ) from None
     if version // 10_000 < OLDEST_POSTGRES:
         raise ServerTooOld(
             f"PostgreSQL at {where} is version {version // 10_000}; Nightshift needs {OLDEST_POSTGRES} or newer."

@@ -100,7 +100,9 @@ def status_tables(app: App, broker: FleetBroker) -> list[Table]:
 
 def lanes_table(app: App, broker: FleetBroker, reports: list[Report]) -> Table:
     """One row a queue: how many wait, are delayed, are held, died, and for how long the first has waited."""
-    readings = {reading.queue: reading for reading in probe.read(broker, (q for lane in app.lanes for q in lane.queues))}
+    readings = {
+        reading.queue: reading for reading in probe.read(broker, (q for lane in app.lanes for q in lane.queues))
+    }
     table = Table("lane", "workers", "queue", "waiting", "oldest", "delayed", "held", "dead letters", title="Lanes")
     for lane in app.lanes:
         workers = sum(report.kind == "worker" and report.name == lane.name for report in reports)
@@ -123,7 +125,9 @@ def beats_table(reports: list[Report]) -> Table:
     """The beat replicas, and who leads."""
     table = Table("beat", "host", "pid", "", title="Beat")
     for report in (report for report in reports if report.kind == "beat"):
-        table.add_row((report.worker_id or "")[:8], report.host, str(report.pid), "leads" if report.leads else "follows")
+        table.add_row(
+            (report.worker_id or "")[:8], report.host, str(report.pid), "leads" if report.leads else "follows"
+        )
     return table
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from dramatiq import Broker, Message, Middleware
+from dramatiq import Broker, MessageProxy, Middleware
 
 from fleet import deadline
 from fleet.actor import FleetActor
@@ -21,20 +21,20 @@ from fleet.declarations import Budget
 class BudgetGrant(Middleware):
     """Sets the soft budget before a body runs, and takes back one that was not used."""
 
-    def before_process_message(self, broker: Broker, message: Message[Any]) -> None:
+    def before_process_message(self, broker: Broker, message: MessageProxy) -> None:
         budget = budget_of(broker, message)
         deadline.grant(budget.soft if budget else None)
 
     def after_process_message(
-        self, broker: Broker, message: Message[Any], *, result: Any = None, exception: BaseException | None = None
+        self, broker: Broker, message: MessageProxy, *, result: Any = None, exception: BaseException | None = None
     ) -> None:
         deadline.grant(None)
 
-    def after_skip_message(self, broker: Broker, message: Message[Any]) -> None:
+    def after_skip_message(self, broker: Broker, message: MessageProxy) -> None:
         deadline.grant(None)
 
 
-def budget_of(broker: Broker, message: Message[Any]) -> Budget | None:
+def budget_of(broker: Broker, message: MessageProxy) -> Budget | None:
     """The budget that holds for a message; None outside a loaded application, where no lane is known."""
     actor = broker.actors.get(message.actor_name)
     own = actor.budget if isinstance(actor, FleetActor) else None

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from dramatiq import Broker, Message, Middleware
+from dramatiq import Broker, Message, MessageProxy, Middleware
 from dramatiq.middleware import SkipMessage
 
 from fleet import wire
@@ -40,7 +40,7 @@ class Expiry(Middleware):
             if value is not None:
                 message.options.setdefault(name, value)
 
-    def before_process_message(self, broker: Broker, message: Message[Any]) -> None:
+    def before_process_message(self, broker: Broker, message: MessageProxy) -> None:
         expires_at = message.options.get(wire.EXPIRES_AT)
         if not isinstance(expires_at, int):
             return
@@ -58,7 +58,7 @@ class Expiry(Middleware):
             raise MessageExpired(f"{message.actor_name} expired {late} ago")
 
 
-def _origin(message: Message[Any]) -> str | None:
+def _origin(message: Message[Any] | MessageProxy) -> str | None:
     """`entry@slot` of a slot's message."""
     entry, slot = message.options.get(wire.ENTRY), message.options.get(wire.SLOT)
     return f"{entry}@{wire.from_ms(slot).isoformat()}" if entry and isinstance(slot, int) else None

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from dramatiq import Broker, Message, Middleware
+from dramatiq import Broker, MessageProxy, Middleware
 
 from fleet import wire
 from fleet.errors import DeadlineExceeded, RetryLater
@@ -21,7 +21,7 @@ _BOUND = ("message_id", "actor", "queue", "attempt", "origin")
 class LogContext(Middleware):
     """Log context around a job."""
 
-    def before_process_message(self, broker: Broker, message: Message[Any]) -> None:
+    def before_process_message(self, broker: Broker, message: MessageProxy) -> None:
         from structlog.contextvars import bind_contextvars
 
         bind_contextvars(
@@ -33,15 +33,15 @@ class LogContext(Middleware):
         )
 
     def after_process_message(
-        self, broker: Broker, message: Message[Any], *, result: Any = None, exception: BaseException | None = None
+        self, broker: Broker, message: MessageProxy, *, result: Any = None, exception: BaseException | None = None
     ) -> None:
         self._say(message, exception)
         _unbind()
 
-    def after_skip_message(self, broker: Broker, message: Message[Any]) -> None:
+    def after_skip_message(self, broker: Broker, message: MessageProxy) -> None:
         _unbind()
 
-    def _say(self, message: Message[Any], exception: BaseException | None) -> None:
+    def _say(self, message: MessageProxy, exception: BaseException | None) -> None:
         if exception is None:
             return
         if isinstance(exception, DeadlineExceeded):

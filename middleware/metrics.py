@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from typing import Any
 
-from dramatiq import Broker, Message, Middleware
+from dramatiq import Broker, MessageProxy, Middleware
 
 from fleet import metrics
 from fleet.clock import clock
@@ -18,19 +18,19 @@ class Metrics(Middleware):
     def __init__(self) -> None:
         self._started = threading.local()
 
-    def before_process_message(self, broker: Broker, message: Message[Any]) -> None:
+    def before_process_message(self, broker: Broker, message: MessageProxy) -> None:
         self._started.at = clock.monotonic()
         metrics.job_running(message.queue_name, +1)
 
     def after_process_message(
-        self, broker: Broker, message: Message[Any], *, result: Any = None, exception: BaseException | None = None
+        self, broker: Broker, message: MessageProxy, *, result: Any = None, exception: BaseException | None = None
     ) -> None:
         metrics.job_took(message.queue_name, message.actor_name, clock.monotonic() - self._started.at)
         self._ended(message, outcome(message, exception))
 
-    def after_skip_message(self, broker: Broker, message: Message[Any]) -> None:
+    def after_skip_message(self, broker: Broker, message: MessageProxy) -> None:
         self._ended(message, skipped(message))
 
-    def _ended(self, message: Message[Any], how: Outcome) -> None:
+    def _ended(self, message: MessageProxy, how: Outcome) -> None:
         metrics.job_running(message.queue_name, -1)
         metrics.message_ended(message.queue_name, message.actor_name, how)

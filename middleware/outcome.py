@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
-from dramatiq import Message
+from dramatiq import MessageProxy
 
 from fleet.errors import DeadlineExceeded
 
 Outcome = Literal["done", "failed", "retried", "deadline", "expired", "skipped"]
 
 
-def outcome(message: Message[Any], exception: BaseException | None) -> Outcome:
+def outcome(message: MessageProxy, exception: BaseException | None) -> Outcome:
     """Judge after `LaneRetries` decided: `failed` and `deadline` are dead letters, `retried` comes again."""
     if exception is None:
         return "done"
@@ -20,6 +20,6 @@ def outcome(message: Message[Any], exception: BaseException | None) -> Outcome:
     return "failed" if message.failed else "retried"
 
 
-def skipped(message: Message[Any]) -> Outcome:
+def skipped(message: MessageProxy) -> Outcome:
     """`expired` for a late message, `skipped` for one that another middleware refused."""
     return "expired" if message.options.get("expired") else "skipped"

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from dramatiq import Broker, Message, Retry
+from dramatiq import Broker, MessageProxy, Retry
 from dramatiq.middleware import Retries
 
 from fleet import declarations, wire
@@ -21,7 +21,7 @@ class LaneRetries(Retries):
     """Looks up the retry shape when a job failed; without a lane and an own shape, stock's defaults hold."""
 
     def after_process_message(
-        self, broker: Broker, message: Message[Any], *, result: Any = None, exception: BaseException | None = None
+        self, broker: Broker, message: MessageProxy, *, result: Any = None, exception: BaseException | None = None
     ) -> None:
         if exception is None:
             return
@@ -37,7 +37,7 @@ class LaneRetries(Retries):
         super().after_process_message(broker, message, result=result, exception=exception)
 
 
-def _shape(broker: Broker, message: Message[Any]) -> declarations.Retry | None:
+def _shape(broker: Broker, message: MessageProxy) -> declarations.Retry | None:
     actor = broker.actors.get(message.actor_name)
     own = actor.retry if isinstance(actor, FleetActor) else None
     lane = broker.lanes.get(message.queue_name) if isinstance(broker, FleetBroker) else None

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from dramatiq import Broker, Message, Middleware
+from dramatiq import Broker, MessageProxy, Middleware
 
 
 class Sentry(Middleware):
@@ -34,7 +34,7 @@ class Sentry(Middleware):
         self._on = True
 
     def after_process_message(
-        self, broker: Broker, message: Message[Any], *, result: Any = None, exception: BaseException | None = None
+        self, broker: Broker, message: MessageProxy, *, result: Any = None, exception: BaseException | None = None
     ) -> None:
         if not self._on or exception is None or not message.failed:
             return

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from dramatiq import Broker, Message, Middleware
+from dramatiq import Broker, MessageProxy, Middleware
 
 from fleet import wire
 from fleet.clock import clock
@@ -18,7 +18,7 @@ from middleware.outcome import Outcome, outcome, skipped
 class SlotRecord(Middleware):
     """One row a (entry, slot, message)."""
 
-    def before_process_message(self, broker: Broker, message: Message[Any]) -> None:
+    def before_process_message(self, broker: Broker, message: MessageProxy) -> None:
         key = _slot_of(message)
         if key is None:
             return
@@ -35,14 +35,14 @@ class SlotRecord(Middleware):
             s.execute(started.on_conflict_do_update(index_elements=list(row), set_=again))
 
     def after_process_message(
-        self, broker: Broker, message: Message[Any], *, result: Any = None, exception: BaseException | None = None
+        self, broker: Broker, message: MessageProxy, *, result: Any = None, exception: BaseException | None = None
     ) -> None:
         self._ended(message, outcome(message, exception))
 
-    def after_skip_message(self, broker: Broker, message: Message[Any]) -> None:
+    def after_skip_message(self, broker: Broker, message: MessageProxy) -> None:
         self._ended(message, skipped(message))
 
-    def _ended(self, message: Message[Any], how: Outcome) -> None:
+    def _ended(self, message: MessageProxy, how: Outcome) -> None:
         key = _slot_of(message)
         if key is None:
             return
@@ -60,7 +60,7 @@ class SlotRecord(Middleware):
             )
 
 
-def _slot_of(message: Message[Any]) -> tuple[str, int] | None:
+def _slot_of(message: MessageProxy) -> tuple[str, int] | None:
     """Entry and slot of a message that stands for a slot, where there is a database to record it in."""
     from fleet.app import settings
 

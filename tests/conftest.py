@@ -37,7 +37,10 @@ def servers() -> Iterator[embedded.Urls]:
     wanted = embedded.Wanted(valkey=configured.redis_url is None, postgres=configured.database_url is None)
     for name in [name for name in os.environ if name.startswith(("FLEET_", "BOOKS_")) and name not in _KEPT]:
         del os.environ[name]
-    with tempfile.TemporaryDirectory(prefix="fleet-tests-") as folder, embedded.servers(Path(folder), wanted) as started:
+    with (
+        tempfile.TemporaryDirectory(prefix="fleet-tests-") as folder,
+        embedded.servers(Path(folder), wanted) as started,
+    ):
         yield embedded.Urls(
             redis_url=configured.redis_url or started.redis_url,
             database_url=configured.database_url or started.database_url,

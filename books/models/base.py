@@ -26,4 +26,8 @@ class Base(DeclarativeBase):
     """Every record of the bookkeeping. `int` columns are BIGINT: amounts are cents, and ids never run out."""
 
     metadata = MetaData(naming_convention=NAMING)
-    type_annotation_map: ClassVar[dict[Any, Any]] = {int: BigInteger, datetime: DateTime(timezone=True), dict[str, Any]: JSONB}
+    type_annotation_map: ClassVar[dict[Any, Any]] = {
+        int: BigInteger,
+        datetime: DateTime(timezone=True),
+        dict[str, Any]: JSONB,
+    }

@@ -21,7 +21,7 @@ class InvoiceStatus(StrEnum):
 class Invoice(Base):
     """One invoice. `due_on` is the day it is to be paid by.
 
-    One that is `sent` without `sent_at` was claimed and its mail's fate is unknown: a person decides, nobody repeats it.
+    One that is `sent` without `sent_at` was claimed and its mail's fate is unknown: a person decides.
     """
 
     __tablename__ = "invoices"

@@ -41,9 +41,9 @@ _INCLUDED = re.compile(
     re.IGNORECASE,
 )
 _CURRENCY = (
-    ("EUR", r"€|eur\b|euro\b"),
-    ("GBP", r"£|gbp\b|\bpounds?\b"),
-    ("USD", r"\$|usd\b|\bdollars?\b"),
+    ("EUR", r"€|eur(?![a-z])|\beuros?\b"),
+    ("GBP", r"£|gbp(?![a-z])|\bpounds?\b"),
+    ("USD", r"\$|usd(?![a-z])|\bdollars?\b"),
 )
 _MONTH_NAMES = "jan|feb|mar mär mae mrz|apr|may mai|jun|jul|aug|sep|oct okt|nov|dec dez"
 _MONTHS = {name: number for number, names in enumerate(_MONTH_NAMES.split("|"), start=1) for name in names.split()}
@@ -57,8 +57,8 @@ _OTHER_DATE = re.compile(
     re.IGNORECASE,
 )
 _TITLE = re.compile(
-    r"^(rechnung|invoice|tax invoice|quittung|receipt|beleg|kassenbon|kassenbeleg|bewirtungsbeleg|kundenbeleg|bill|vat receipt"
-    r"|sales receipt|herzlich|willkommen|welcome|thank|vielen dank|ihr einkauf|kopie|copy|duplicate)\b",
+    r"^(rechnung|invoice|tax invoice|quittung|receipt|beleg|kassenbon|kassenbeleg|bewirtungsbeleg|kundenbeleg|bill"
+    r"|vat receipt|sales receipt|herzlich|willkommen|welcome|thank|vielen dank|ihr einkauf|kopie|copy|duplicate)\b",
     re.IGNORECASE,
 )
 _LEGAL_FORM = re.compile(
@@ -206,7 +206,7 @@ def _valid(year: str, month: str, day: str) -> date | None:
 
 def _merchant(lines: list[str]) -> str | None:
     """The first name at the top with a legal form; else the first cell that reads like a name and is no title."""
-    cells = [cell.strip(" *-=_|.") for line in lines[:_HEAD] for cell in re.split(r"\s{2,}|\t", line)]
+    cells = [cell.strip(" *-=_|") for line in lines[:_HEAD] for cell in re.split(r"\s{2,}|\t", line)]
     names = [cell for cell in cells if len(re.findall(r"[^\W\d_]", cell)) >= 3 and not _TITLE.match(cell)]
     return next(
         (name for name in names if _LEGAL_FORM.search(name)),

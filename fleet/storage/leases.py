@@ -73,7 +73,9 @@ def claim(
     ).one_or_none()
 
 
-def renew(s: Session, model: type[Row], row_id: object, *, token: str, lease: timedelta, running: str = RUNNING) -> bool:
+def renew(
+    s: Session, model: type[Row], row_id: object, *, token: str, lease: timedelta, running: str = RUNNING
+) -> bool:
     """Move the end of a held lease to `lease` from now; False if the row is no longer this message's."""
     return _change(s, model, row_id, token, running, {"lease_until": func.now() + lease})
 

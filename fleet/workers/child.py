@@ -13,7 +13,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
-from dramatiq import Broker, Message, Middleware, Worker
+from dramatiq import Broker, MessageProxy, Middleware, Worker
 
 from fleet import wire
 from fleet.app import App, load, process_broker, settings
@@ -31,15 +31,15 @@ log = get_logger(__name__)
 class _Running(Middleware):
     """Notes which job each thread runs, for this process's report."""
 
-    def before_process_message(self, broker: Broker, message: Message[Any]) -> None:
+    def before_process_message(self, broker: Broker, message: MessageProxy) -> None:
         running_jobs.started(message.message_id, message.actor_name)
 
     def after_process_message(
-        self, broker: Broker, message: Message[Any], *, result: Any = None, exception: BaseException | None = None
+        self, broker: Broker, message: MessageProxy, *, result: Any = None, exception: BaseException | None = None
     ) -> None:
         running_jobs.ended()
 
-    def after_skip_message(self, broker: Broker, message: Message[Any]) -> None:
+    def after_skip_message(self, broker: Broker, message: MessageProxy) -> None:
         running_jobs.ended()
 
 

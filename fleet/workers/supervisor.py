@@ -63,7 +63,9 @@ class Supervisor:
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._on_signal)
         where = self._serve_metrics()
-        presence = Presence(broker.client, broker.namespace, lambda: Report("supervisor", self._lane.name, metrics=where))
+        presence = Presence(
+            broker.client, broker.namespace, lambda: Report("supervisor", self._lane.name, metrics=where)
+        )
         presence.start()
         log.info("lane_started", lane=self._lane.name, processes=self._lane.processes, metrics=where)
         try:
@@ -120,7 +122,9 @@ class Supervisor:
             try:
                 child.process.wait(max(0.1, ends - time.monotonic()))
             except subprocess.TimeoutExpired:
-                log.error("worker_killed", lane=self._lane.name, pid=child.process.pid, cause="did not end in its drain")
+                log.error(
+                    "worker_killed", lane=self._lane.name, pid=child.process.pid, cause="did not end in its drain"
+                )
                 child.process.kill()
                 child.process.wait()
 
@@ -129,7 +133,7 @@ class Supervisor:
         from prometheus_client.multiprocess import MultiProcessCollector
 
         registry = CollectorRegistry()
-        MultiProcessCollector(registry, path=self._metrics_dir)
+        MultiProcessCollector(registry, path=self._metrics_dir)  # type: ignore[no-untyped-call]
         host = settings().metrics_host
         server, _ = start_http_server(0, addr=host, registry=registry)
         return f"http://{host}:{server.server_port}/metrics"
@@ -137,7 +141,7 @@ class Supervisor:
     def _forget_metrics(self, pid: int) -> None:
         from prometheus_client.multiprocess import mark_process_dead
 
-        mark_process_dead(pid, path=self._metrics_dir)
+        mark_process_dead(pid, path=self._metrics_dir)  # type: ignore[no-untyped-call]
 
 
 def _cause(returncode: int) -> str:

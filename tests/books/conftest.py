@@ -1,4 +1,4 @@
-"""The world outside for the bookkeeping's tests: a scripted HTTP server in place of bank and model, reached by settings."""
+"""The world outside for the bookkeeping's tests: one scripted HTTP server for bank and model, found by settings."""
 
 from __future__ import annotations
 

@@ -41,8 +41,11 @@ print(json.dumps({"modules": sorted(sys.modules), "opened": opened, "threads": t
 
 
 def test_importing_the_actors_loads_nothing_heavy_and_opens_nothing() -> None:
-    done = subprocess.run([sys.executable, "-c", SCRIPT], cwd=ROOT, capture_output=True, text=True, check=True, timeout=60)
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT], cwd=ROOT, capture_output=True, text=True, check=True, timeout=60
+    )
     seen = json.loads(done.stdout)
     assert [name for name in HEAVY if name in seen["modules"]] == []
-    assert seen["opened"] == [] and seen["threads"] == 1
+    assert seen["opened"] == []
+    assert seen["threads"] == 1
     assert not [name for name in seen["modules"] if name.startswith("books.")]

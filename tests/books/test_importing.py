@@ -78,7 +78,8 @@ def test_a_file_that_is_no_csv_ends_with_what_was_found(
     job = job_for(path)
     importing.import_csv(job, token="m1")
     assert now(job).status == ImportStatus.FAILED
-    assert "upload.csv" in (now(job).outcome or "") and found in (now(job).outcome or "")
+    assert "upload.csv" in (now(job).outcome or "")
+    assert found in (now(job).outcome or "")
 
 
 def test_a_cut_import_says_how_far_it_came_and_goes_on_without_doubling(
@@ -91,9 +92,10 @@ def test_a_cut_import_says_how_far_it_came_and_goes_on_without_doubling(
         if next(left, None) is None:
             raise DeadlineExceeded("the soft budget is used up")
 
-    with monkeypatch.context() as patch, pytest.raises(DeadlineExceeded):
+    with monkeypatch.context() as patch:
         patch.setattr("fleet.deadline.check", check)
-        importing.import_csv(job, token="m1")
+        with pytest.raises(DeadlineExceeded):
+            importing.import_csv(job, token="m1")
     assert (now(job).status, now(job).outcome) == (ImportStatus.FAILED, "timed out after 500 of 1772 rows")
     assert stored(job) == 499
     with session() as s:  # a person sends it again
@@ -107,7 +109,8 @@ def test_a_job_that_ended_is_not_imported_again(migrated: object, tmp_path: Path
     job = job_for(write_good_csv(tmp_path / "good.csv", 3, TODAY))
     importing.import_csv(job, token="m1")
     importing.import_csv(job, token="m2")
-    assert now(job).lease_token == "m1" and stored(job) == GOOD_ROWS
+    assert now(job).lease_token == "m1"
+    assert stored(job) == GOOD_ROWS
 
 
 def amounts(path: Path, heading: str, *cells: str) -> list[int | str]:
@@ -138,6 +141,9 @@ def test_a_row_with_a_day_that_does_not_exist_or_cells_missing_is_a_bad_row(tmp_
     path = tmp_path / "a.csv"
     path.write_text("Date;Amount\n31.02.2026;1,00\n02.03.2026\n\n02.03.2026;1,00\n", encoding="utf-8")
     first, second, third = csv_rows.rows(path)
-    assert isinstance(first, BadRow) and "31.02.2026" in first.message
-    assert isinstance(second, BadRow) and second.number == 2
-    assert isinstance(third, CsvRow) and third.number == 3
+    assert isinstance(first, BadRow)
+    assert "31.02.2026" in first.message
+    assert isinstance(second, BadRow)
+    assert second.number == 2
+    assert isinstance(third, CsvRow)
+    assert third.number == 3

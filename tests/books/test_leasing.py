@@ -8,7 +8,7 @@ import pytest
 from sqlalchemy import func, update
 
 from books.leasing import LeaseLost, take
-from books.models import AttachmentStatus, Attachment
+from books.models import Attachment, AttachmentStatus
 from fleet.errors import DeadlineExceeded
 from fleet.storage import session
 
@@ -43,14 +43,16 @@ def test_a_second_message_does_not_get_a_row_that_is_held(row: int) -> None:
 def test_the_same_message_takes_its_row_over_at_once(row: int) -> None:
     assert take(Attachment, row, token="first", claimable=CLAIMABLE)
     again = take(Attachment, row, token="first", claimable=CLAIMABLE)
-    assert again is not None and again.row.attempts == 2
+    assert again is not None
+    assert again.row.attempts == 2
 
 
 def test_after_the_lease_lapsed_the_first_message_can_write_no_more(row: int) -> None:
     first = take(Attachment, row, token="first", claimable=CLAIMABLE)
     lapse(row)
     second = take(Attachment, row, token="second", claimable=CLAIMABLE)
-    assert first and second
+    assert first
+    assert second
     with pytest.raises(LeaseLost):
         first.finish(AttachmentStatus.READ, "late")
     with pytest.raises(LeaseLost), session() as s:
@@ -73,7 +75,7 @@ def test_a_deadline_leaves_how_far_it_came_and_goes_on_up(row: int) -> None:
 def test_a_failure_that_is_tried_again_hands_the_row_back(row: int) -> None:
     hold = take(Attachment, row, token="first", claimable=CLAIMABLE)
     assert hold
-    with pytest.raises(OSError), hold.to_the_end(back_to="queued", failed="failed"):
+    with pytest.raises(OSError, match="on fire"), hold.to_the_end(back_to="queued", failed="failed"):
         raise OSError("disk on fire")
     assert (now(row).status, now(row).outcome) == ("queued", "will be tried again: disk on fire")
     assert take(Attachment, row, token="second", claimable=CLAIMABLE)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
 from uuid import uuid4
@@ -45,13 +44,13 @@ class Sent:
 
 
 @pytest.fixture
-def sent(migrated: object, monkeypatch: pytest.MonkeyPatch) -> Iterator[Sent]:
+def sent(migrated: object, monkeypatch: pytest.MonkeyPatch) -> Sent:
     with session() as s:
         for model in (ImportJob, BankAccount, Attachment, AgentRun):
             s.execute(model.__table__.delete())  # type: ignore[attr-defined]
     broker = Sent()
     monkeypatch.setattr(recovery, "process_broker", lambda: broker)
-    yield broker
+    return broker
 
 
 def add(row: Any, *, lapsed: bool = True, **values: Any) -> int:
@@ -92,8 +91,10 @@ def test_each_kind_of_run_goes_back_to_where_its_message_takes_it(sent: Sent) ->
     evaluation = add(run(RunKind.EVAL, RunStatus.RUNNING))
     document = add(Attachment(customer="c", path="a", status=AttachmentStatus.RUNNING))
     recovery.requeue_stuck_runs()
-    assert status(AgentRun, prepare) == "queued" and status(AgentRun, submit) == "approved"
-    assert status(AgentRun, evaluation) == "queued" and status(Attachment, document) == "queued"
+    assert status(AgentRun, prepare) == "queued"
+    assert status(AgentRun, submit) == "approved"
+    assert status(AgentRun, evaluation) == "queued"
+    assert status(Attachment, document) == "queued"
     assert sorted(sent.messages) == [
         ("extract_data_from_attachment", document),
         ("prepare_run", prepare),
@@ -106,7 +107,11 @@ def test_live_and_finished_rows_are_left_alone(sent: Sent) -> None:
     done = add(run(RunKind.PREPARE, RunStatus.PREPARED))
     fresh = add(Attachment(customer="c", path="a", status=AttachmentStatus.QUEUED))
     recovery.requeue_stuck_runs()
-    assert (status(AgentRun, live), status(AgentRun, done), status(Attachment, fresh)) == ("running", "prepared", "queued")
+    assert (status(AgentRun, live), status(AgentRun, done), status(Attachment, fresh)) == (
+        "running",
+        "prepared",
+        "queued",
+    )
     assert sent.messages == []
 
 
@@ -124,7 +129,9 @@ def test_a_row_whose_worker_died_five_times_is_given_up_readably(sent: Sent) -> 
     recovery.requeue_stuck_runs()
     with session() as s:
         row = s.get_one(Attachment, poison)
-    assert row.status == "failed" and "attempt 5" in (row.outcome or "") and sent.messages == []
+    assert row.status == "failed"
+    assert "attempt 5" in (row.outcome or "")
+    assert sent.messages == []
 
 
 @pytest.mark.parametrize(("broken", "counts"), [(False, (1, 0)), (True, (0, 1))])

@@ -59,7 +59,7 @@ def now(account: int) -> BankAccount:
 def stored(account: int) -> dict[str, bool]:
     with session() as s:
         rows = s.execute(select(Transaction.external_id, Transaction.booked).where(Transaction.account_id == account))
-        return {key: booked for key, booked in rows}
+        return dict(rows)
 
 
 def test_a_first_sync_takes_two_pages_and_says_what_it_found(account: int, world: Any) -> None:
@@ -68,7 +68,9 @@ def test_a_first_sync_takes_two_pages_and_says_what_it_found(account: int, world
     row = now(account)
     assert stored(account) == {"a": True, "b": True, "c": False}
     assert (row.status, row.outcome, row.pages_done) == ("idle", "3 transactions, 3 new", 2)
-    assert row.lease_token == "m1" and row.lease_until is None and row.last_synced_at
+    assert row.lease_token == "m1"
+    assert row.lease_until is None
+    assert row.last_synced_at
 
 
 def test_the_same_rows_a_second_time_make_no_second_row(account: int, world: Any) -> None:
@@ -92,7 +94,8 @@ def test_an_account_that_another_message_holds_is_left_alone(account: int, world
         held = {"status": "running", "lease_token": "other", "lease_until": func.now() + timedelta(minutes=5)}
         s.execute(update(BankAccount).where(BankAccount.id == account).values(**held))
     syncing.sync_transactions(account, token="m1")
-    assert world.asked == [] and now(account).lease_token == "other"
+    assert world.asked == []
+    assert now(account).lease_token == "other"
 
 
 def test_a_lost_lease_stops_the_sync_before_the_page_is_stored(account: int, world: Any) -> None:
@@ -104,14 +107,19 @@ def test_a_lost_lease_stops_the_sync_before_the_page_is_stored(account: int, wor
     world.reply = answer
     with pytest.raises(LeaseLost):
         syncing.sync_transactions(account, token="m1")
-    assert stored(account) == {} and now(account).status == "running"
+    assert stored(account) == {}
+    assert now(account).status == "running"
 
 
 def test_an_expired_consent_ends_for_its_owner_and_is_not_tried_again(account: int, world: Any) -> None:
-    world.reply = lambda *_: (401, {"summary": "End User Agreement (EUA) x has expired", "detail": "EUA was valid for 90 days"})
+    world.reply = lambda *_: (
+        401,
+        {"summary": "End User Agreement (EUA) x has expired", "detail": "EUA was valid for 90 days"},
+    )
     syncing.sync_transactions(account, token="m1")
     row = now(account)
-    assert row.status == AccountStatus.CONSENT_EXPIRED and "connect the bank again" in (row.outcome or "")
+    assert row.status == AccountStatus.CONSENT_EXPIRED
+    assert "connect the bank again" in (row.outcome or "")
     assert account not in syncing.connected_accounts()
 
 
@@ -122,7 +130,8 @@ def test_a_busy_bank_hands_the_account_back_and_the_message_is_tried_again(
     world.reply = lambda *_: (status, {"summary": "busy", "detail": "busy"})
     with pytest.raises(error):
         syncing.sync_transactions(account, token="m1")
-    assert now(account).status == "idle" and "will be tried again" in (now(account).outcome or "")
+    assert now(account).status == "idle"
+    assert "will be tried again" in (now(account).outcome or "")
     assert account in syncing.connected_accounts()
 
 

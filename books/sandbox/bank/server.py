@@ -24,11 +24,11 @@ from starlette.routing import Route
 from books.sandbox.bank import refused
 from books.sandbox.bank.bodies import account_body, balances_body, requisition_body
 from books.sandbox.bank.connections import SeededAccount, expired_requisition, seed_connections
-from books.sandbox.bank.journal import Journal
 from books.sandbox.bank.ledger import BERLIN, Ledger
 from books.sandbox.bank.refused import Refused
 from books.sandbox.bank.tokens import Tokens
 from books.sandbox.bank.weather import Weather
+from books.sandbox.serving import Journal
 from fleet.clock import clock
 
 AT_ONCE = 50
@@ -90,13 +90,13 @@ class Aggregator:
             if answer.fault:
                 self._faults[answer.fault] += 1
             self._journal.line(
-                started=started,
                 method=request.method,
                 path=request.url.path,
                 query=request.url.query,
                 account=request.path_params.get("account"),
                 status=status,
                 rows=answer.rows,
+                latency=round((clock.now() - started).total_seconds(), 3),
                 fault=answer.fault,
             )
             return Response(answer.body, status, answer.headers, media_type="application/json")

@@ -1,0 +1,41 @@
+# Everything runs in .venv, made from the hashed requirements; nothing else on the machine is touched.
+PYTHON ?= python3
+NIGHT_SECONDS ?= 120
+BIN := .venv/bin
+RUN_STAMP := .venv/.installed
+DEV_STAMP := .venv/.installed-dev
+
+.PHONY: help night up test check clean
+
+help:  ## what can be made
+	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
+
+night: $(RUN_STAMP)  ## play one whole night on embedded servers (NIGHT_SECONDS=120, NIGHT_SEED=1)
+	$(BIN)/python -m books.night --seconds $(NIGHT_SECONDS) $(NIGHT_ARGS)
+
+up: $(RUN_STAMP)  ## run the same fleet on the real clock until Ctrl-C
+	$(BIN)/python -m books.night --real-clock --folder .up
+
+test: $(DEV_STAMP)  ## everything: checks and tests, from nothing
+	$(MAKE) check
+	$(BIN)/python -m pytest $(TEST_ARGS)
+
+check: $(DEV_STAMP)  ## ruff, mypy, import-linter, fleet check
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/fleet check
+
+$(RUN_STAMP): requirements.txt pyproject.toml
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --no-index -e .
+	@touch $@
+
+$(DEV_STAMP): requirements-dev.txt $(RUN_STAMP)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-dev.txt
+	@touch $@
+
+clean:  ## remove what was made
+	rm -rf .venv .night .up .fleet

@@ -1,0 +1,81 @@
+"""Reads receipts: the document's text, then the fields that a model finds in it.
+
+A file that cannot be read ends `unreadable` and says what was found in which file; that is the file's fault and is not
+tried again. A model that is busy or answers nonsense is tried again, and after the last time the row is `failed`.
+
+Not guaranteed: that the fields are right, only that they can be booked (see `books.fields`).
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from sqlalchemy import func, select
+
+from books import clients, documents
+from books.documents import DocumentUnreadable
+from books.leasing import take
+from books.models import Attachment, AttachmentStatus
+from fleet.errors import FleetError
+from fleet.logs import get_logger
+from fleet.storage import session
+
+log = get_logger(__name__)
+
+FILES_A_BATCH = 95
+
+
+class BatchTooLarge(FleetError):
+    """Raised when an upload holds more files than one batch may."""
+
+
+def of_batch(batch_id: int) -> list[int]:
+    """Ids of the batch's files that wait to be read.
+
+    Raises `BatchTooLarge`, and sends none, if the batch holds more than `FILES_A_BATCH` files.
+    """
+    ours = Attachment.batch_id == batch_id
+    with session() as s:
+        files = s.scalar(select(func.count()).select_from(Attachment).where(ours)) or 0
+        if files > FILES_A_BATCH:
+            raise BatchTooLarge(f"batch {batch_id} holds {files} files, at most {FILES_A_BATCH} go in one; split it")
+        queued = select(Attachment.id).where(ours, Attachment.status == AttachmentStatus.QUEUED)
+        return list(s.scalars(queued.order_by(Attachment.id)))
+
+
+def extract(attachment_id: int, token: str) -> None:
+    """Read one file; does nothing if another message holds it or it was read.
+
+    Raises what the model client raises; `LeaseLost`; `DeadlineExceeded`.
+    """
+    hold = take(Attachment, attachment_id, token=token, claimable=(AttachmentStatus.QUEUED,))
+    if hold is None:
+        return
+    step = "before it was opened"
+    with hold.to_the_end(back_to=AttachmentStatus.QUEUED, failed=AttachmentStatus.FAILED, progress=lambda: step):
+        step = "while its text was read"
+        try:
+            document = documents.read(Path(hold.row.path))
+        except DocumentUnreadable as error:
+            hold.finish(AttachmentStatus.UNREADABLE, f"{error}")
+            return
+        if not document.text.strip():
+            found = f"{Path(hold.row.path).name}: no text found ({document.method})"
+            hold.finish(AttachmentStatus.UNREADABLE, f"{found}; upload a sharper picture")
+            return
+        step = f"after its text was read ({document.method}), while the model looked for the fields"
+        with session() as s:
+            hold.renew(s)
+        fields = clients.model().extract_fields(document.text, run=f"attachment:{attachment_id}", step="fields")
+        hold.finish(
+            AttachmentStatus.READ,
+            f"read by {document.method}, {len(document.text)} characters",
+            method=document.method,
+            text_length=len(document.text),
+            merchant=fields.merchant,
+            issued_on=fields.date,
+            gross_cents=fields.gross_cents,
+            vat_cents=fields.vat_cents,
+            currency=fields.currency,
+        )
+    log.info("attachment_read", attachment=attachment_id, method=document.method)

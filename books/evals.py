@@ -1,0 +1,76 @@
+"""Questions whose right answer is known, asked again at night: does the model still get them right?
+
+An eval is a run of kind `eval` whose input is `{"text", "choices", "expected"}`. The audit's findings become evals too
+("which check saw this?"), once each: the run's idempotency key is made of the finding.
+
+Not guaranteed: that all are asked in one night; `EVALS_A_PASS` are, oldest first, and what the model did not answer
+stays queued for the next. On failure of one the others go on.
+"""
+
+from __future__ import annotations
+
+from sqlalchemy import func, or_, select
+from sqlalchemy.dialects.postgresql import insert
+
+from books import clients
+from books.auditing import CHECKS
+from books.leasing import take
+from books.models import AgentRun, Finding, RunKind, RunStatus
+from fleet.clock import clock
+from fleet.logs import get_logger
+from fleet.storage import session
+from fleet.sweep import SweepResult, sweep
+
+log = get_logger(__name__)
+
+EVALS_A_PASS = 100  # what the budget of `run_evals` holds at the model's mean answer
+FINDINGS_A_PASS = 500
+
+
+def run_evals(token: str) -> SweepResult:
+    """Ask every queued question, and those that this very message was asking when its worker died."""
+    own_or_lapsed = or_(AgentRun.lease_token == token, AgentRun.lease_until < func.now())
+    waiting = or_(AgentRun.status == RunStatus.QUEUED, (AgentRun.status == RunStatus.RUNNING) & own_or_lapsed)
+    oldest_first = select(AgentRun.id).where(AgentRun.kind == RunKind.EVAL, waiting).order_by(AgentRun.id)
+    with session() as s:
+        ids = s.scalars(oldest_first.limit(EVALS_A_PASS)).all()
+    return sweep("run_evals", ids, lambda run_id: _replay(run_id, token))
+
+
+def _replay(run_id: int, token: str) -> None:
+    hold = take(AgentRun, run_id, token=token, claimable=(RunStatus.QUEUED,))
+    if hold is None:
+        return
+    with hold.to_the_end(back_to=RunStatus.QUEUED, failed=RunStatus.FAILED):
+        asked = hold.row.input
+        answer = clients.model().categorize(
+            asked["text"], 0, "EUR", asked["choices"], run=f"agent_run:{run_id}", step="eval"
+        )
+        right = answer == asked["expected"]
+        outcome = "right" if right else f"answered {answer!r}, expected {asked['expected']!r}"
+        hold.finish(RunStatus.PASSED if right else RunStatus.FAILED, outcome, result={"answer": answer})
+
+
+def promote_findings() -> int:
+    """Make an eval run of each finding that is none yet; returns how many runs are new."""
+    new_findings = select(Finding).where(Finding.promoted_at.is_(None)).order_by(Finding.id).limit(FINDINGS_A_PASS)
+    with session() as s:
+        findings = s.scalars(new_findings.with_for_update(skip_locked=True)).all()
+        for finding in findings:
+            finding.promoted_at = clock.now()
+        runs = [
+            {
+                "kind": RunKind.EVAL,
+                "status": RunStatus.QUEUED,
+                "idempotency_key": f"finding:{finding.kind}:{finding.subject}",
+                "customer": "audit",
+                "input": {"text": finding.message, "choices": list(CHECKS), "expected": finding.kind},
+            }
+            for finding in findings
+        ]
+        new = 0
+        if runs:
+            once = insert(AgentRun).values(runs).on_conflict_do_nothing(index_elements=[AgentRun.idempotency_key])
+            new = len(s.scalars(once.returning(AgentRun.id)).all())
+    log.info("findings_promoted", findings=len(findings), new=new)
+    return new

@@ -1,0 +1,75 @@
+"""What went wrong at the model, by name, read from the status and the headers.
+
+Not guaranteed: that a limit says when it ends; then `NO_RESET_TOLD` is assumed. No message holds a prompt; what the API
+said and what an answer held are cut short.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from email.utils import parsedate_to_datetime
+from typing import TYPE_CHECKING
+
+from fleet.clock import clock
+from fleet.errors import FleetError, RetryLater
+
+if TYPE_CHECKING:
+    import openai
+
+NO_RESET_TOLD = timedelta(minutes=1)  # the API counts by the minute
+LONGEST_RESET = timedelta(days=1)
+
+
+class ModelRateLimited(RetryLater):
+    """Raised when the model takes no further request for now; `after` (a night duration) says how long."""
+
+
+class ModelUnavailable(FleetError):
+    """Raised when no answer came: 5xx, a timeout, a broken connection. Trying again may help."""
+
+
+class ModelAnswerInvalid(FleetError):
+    """Raised when an answer was not usable, and neither was the one after saying so; names run, step and the find."""
+
+
+class ModelRefused(FleetError):
+    """Raised when a request was turned down for good: a wrong key, an unknown model, a bad request, no credit."""
+
+
+def refusal(error: openai.APIStatusError, subject: str) -> FleetError:
+    """The error that an answer other than 2xx stands for."""
+    status, said = error.status_code, _words(error)
+    if status == 429 and error.code == "insufficient_quota":
+        return ModelRefused(f"{subject}: {said} (429); waiting does not help, see to the account's credit")
+    if status == 429:
+        after = wait(error.response.headers.get("retry-after"))
+        return ModelRateLimited(f"{subject}: {said} (429); the next request is allowed in {after}", after)
+    if status >= 500 or status in (408, 409):
+        return ModelUnavailable(f"{subject}: {said} ({status}); try again later")
+    return ModelRefused(f"{subject}: {said} ({status}); check the key, the model's name and what was asked for")
+
+
+def wait(retry_after: str | None) -> timedelta:
+    """How long until the next request is allowed, from seconds or an HTTP date: a night duration of 1 s to a day."""
+    told = None if retry_after is None else _told(retry_after.strip())
+    return max(timedelta(seconds=1), min(NO_RESET_TOLD if told is None else told, LONGEST_RESET))
+
+
+def _told(value: str) -> timedelta | None:
+    if value.isascii() and value.isdigit():
+        return timedelta(seconds=int(value[:9]))
+    try:
+        instant = parsedate_to_datetime(value)
+    except ValueError:
+        return None
+    return _aware(instant) - clock.now()
+
+
+def _aware(instant: datetime) -> datetime:
+    return instant if instant.tzinfo else instant.replace(tzinfo=UTC)
+
+
+def _words(error: openai.APIStatusError) -> str:
+    body = error.body
+    said = body.get("message") if isinstance(body, dict) else None
+    return (said[:300] if isinstance(said, str) else "") or error.response.reason_phrase or "no reason given"

@@ -1,0 +1,76 @@
+"""What people do in the night: the evening's uploads and requests, sent by `actor.send` as a web process would.
+
+Customers' rows are in the books before the evening; their messages go out at their hour, so that the night's lanes see
+work from people beside the schedule's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import date, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from books.night.plan import ACCOUNTS, OCR_RECEIPTS, RECEIPTS, at
+from books.sandbox import receipts
+from books.sandbox.bank import seed_connections
+from books.seed_files import write_broken_csv, write_good_csv
+from books.seeding import Expected, seed_night
+from fleet import app as application
+from fleet.logs import get_logger
+from fleet.storage import session
+
+log = get_logger(__name__)
+
+# Night time at which each kind of message is sent; a person who approves does so in the morning.
+_HOURS = {
+    "extract_batch": at(0, 20),
+    "import_csv": at(0, 40),
+    "prepare_run": at(0, 50),
+    "submit_approved_run": at(6, 30),
+}
+_SPREAD_MINUTES = 5  # between two messages of a kind
+
+
+def fill(inbox: Path, *, seed: int, today: date) -> Expected:
+    """Draw the receipts and CSV files into `inbox` and write the night's rows."""
+    inbox.mkdir(parents=True, exist_ok=True)
+    drawn = receipts.draw(seed, inbox, count=RECEIPTS, ocr=OCR_RECEIPTS)
+    broken = receipts.draw_broken(inbox)
+    with session() as s:
+        return seed_night(
+            s,
+            connections=seed_connections(seed, ACCOUNTS),
+            receipts=[receipt.path for receipt in drawn],
+            broken_receipts=broken,
+            good_csv=write_good_csv(inbox / "cash book.csv", seed, today),
+            broken_csv=write_broken_csv(inbox / "kassenbuch.csv", seed, today),
+            seed=seed,
+            today=today,
+        )
+
+
+class Desk:
+    """Sends each message when its hour has come."""
+
+    def __init__(self, expected: Expected) -> None:
+        self._waiting = sorted(_timed(expected), key=lambda item: item[0])
+
+    def send_all(self) -> None:
+        """Send everything at once, whatever its hour."""
+        while self._waiting:
+            self.act(self._waiting[-1][0])
+
+    def act(self, now: datetime) -> None:
+        """Send everything due by this night instant."""
+        while self._waiting and self._waiting[0][0] <= now:
+            _, actor, arguments = self._waiting.pop(0)
+            application.process_broker().get_actor(actor).send(*arguments)
+            log.info("person_asks", actor=actor)
+
+
+def _timed(expected: Expected) -> Iterator[tuple[datetime, str, tuple[Any, ...]]]:
+    sent: dict[str, int] = {}
+    for actor, arguments in expected.messages:
+        number = sent[actor] = sent.get(actor, -1) + 1
+        yield _HOURS[actor] + timedelta(minutes=_SPREAD_MINUTES * number), actor, arguments

@@ -1,0 +1,44 @@
+"""Judges what is left: messages in queues, dead letters, rows that say running, processes that died of themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from sqlalchemy import select
+
+from books.models import AgentRun, Attachment, BankAccount, ImportJob
+from books.night.faults import Crash
+from books.night.logs import count_events, events
+from books.night.plan import Plan
+from books.night.report import Line, judged, said
+from fleet import probe
+from fleet.app import App
+from fleet.broker import FleetBroker
+from fleet.storage import session
+from fleet.storage.leases import RUNNING
+
+SECTION = "house"
+
+
+def judge(app: App, plan: Plan, broker: FleetBroker, crash: Crash | None, died: dict[str, int]) -> Iterator[Line]:
+    """Lines on queues, rows and processes; call it when the fleet has ended."""
+    readings = probe.read(broker, [queue for lane in app.lanes for queue in lane.queues])
+    left = [f"{r.queue} {r.ready} waiting, {r.delayed} delayed, {r.in_flight} held" for r in readings if r.left]
+    yield judged(SECTION, "messages left anywhere", 0, sum(r.left for r in readings), left)
+    dead = [f"{r.queue} {r.dead}" for r in readings if r.dead]
+    yield judged(SECTION, "dead letters", 0, sum(r.dead for r in readings), dead)
+    stuck = list(_running_rows())
+    yield judged(SECTION, "rows that still say running", 0, len(stuck), stuck)
+    killed = {crash.pid} if crash else set()
+    deaths = [f"{e['lane']} pid {e['pid']} {e['cause']}" for e in events(plan.folder, "worker_died") if e["pid"] not in killed]
+    yield judged(SECTION, "workers that died without being killed by the night", 0, len(deaths), deaths)
+    ended = [f"{name} ({code})" for name, code in died.items()]
+    yield judged(SECTION, "supervisors and beats that ended by themselves", 0, len(ended), ended)
+    yield said(SECTION, "messages that expired, of all", count_events(plan.folder, "message_expired"))
+    yield said(SECTION, "jobs tried again", count_events(plan.folder, "job_retries") + count_events(plan.folder, "job_retries_later"))
+
+
+def _running_rows() -> Iterator[str]:
+    with session() as s:
+        for model in (BankAccount, Attachment, AgentRun, ImportJob):
+            yield from (f"{model.__name__} {row}" for row in s.scalars(select(model.id).where(model.status == RUNNING)))

@@ -1,0 +1,119 @@
+"""Judges the beat: every slot has one verdict, at most one message, and one leader at a time.
+
+The slots that should be come from the schedule; the verdicts from the ledger in Redis; what ran from `slot_runs` in
+PostgreSQL, which workers write.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from itertools import groupby
+from typing import Any
+
+from sqlalchemy import select
+
+from books.calendar import BERLIN
+from books.night.plan import EVENING, Plan
+from books.night.report import Line, judged, said
+from fleet import wire
+from fleet.app import App
+from fleet.broker import FleetBroker, keys
+from fleet.declarations import Entry
+from fleet.slots import slots_between
+from fleet.storage import session
+from fleet.storage.tables import SlotRun
+
+SECTION = "slots"
+_TICK = timedelta(milliseconds=1)
+
+
+@dataclass(frozen=True)
+class LedgerLine:
+    """A line of the beat's ledger, as Redis holds it."""
+
+    entry: str
+    verdict: str
+    first: datetime
+    last: datetime
+    count: int
+    token: str
+
+
+def read_ledger(broker: FleetBroker) -> list[LedgerLine]:
+    """The whole ledger, oldest first."""
+    raw: list[tuple[bytes, dict[bytes, bytes]]] = broker.client.xrange(keys.ledger(broker.namespace))  # type: ignore[assignment]
+    return [_parse({name.decode(): value.decode() for name, value in fields.items()}) for _, fields in raw]
+
+
+def _parse(fields: dict[str, Any]) -> LedgerLine:
+    first, last = (wire.from_ms(int(fields[name])) for name in ("from", "to"))
+    return LedgerLine(fields["entry"], fields["verdict"], first, last, int(fields["count"]), fields["token"])
+
+
+def judge(app: App, plan: Plan, broker: FleetBroker, killed: str | None) -> Iterator[Line]:
+    """Lines on slots, messages and leadership."""
+    ledger = read_ledger(broker)
+    yield from _verdicts(app, plan, ledger)
+    yield from _messages(ledger)
+    yield from _leadership(ledger, killed)
+
+
+def _verdicts(app: App, plan: Plan, ledger: list[LedgerLine]) -> Iterator[Line]:
+    lost: list[str] = []
+    doubled: list[str] = []
+    counts: Counter[str] = Counter()
+    for entry in app.schedule:
+        should = list(slots_between(entry, EVENING, plan.ends))
+        found = Counter(_judged_slots(entry, ledger, counts, plan.ends))
+        lost += [_name(entry.name, slot) for slot in should if not found[slot]]
+        doubled += [_name(entry.name, slot) for slot, times in found.items() if times > 1]
+        counts["due"] += len(should)
+    yield judged(SECTION, "slots with a verdict", counts["due"], counts["due"] - len(lost), lost)
+    yield judged(SECTION, "slots with two verdicts", 0, len(doubled), doubled)
+    for verdict in ("fired", "coalesced", "expired"):
+        yield said(SECTION, f"slots {verdict}", counts[verdict])
+
+
+def _judged_slots(entry: Entry, ledger: list[LedgerLine], counts: Counter[str], end: datetime) -> Iterator[datetime]:
+    for line in ledger:
+        if line.entry != entry.name or line.verdict == "new":
+            continue
+        for slot in slots_between(entry, line.first - _TICK, line.last):
+            if EVENING < slot <= end:
+                counts[line.verdict] += 1
+                yield slot
+
+
+def _messages(ledger: list[LedgerLine]) -> Iterator[Line]:
+    with session() as s:
+        rows = s.execute(select(SlotRun.entry, SlotRun.slot, SlotRun.message_id, SlotRun.outcome)).all()
+    taken: dict[tuple[str, datetime], list[Any]] = defaultdict(list)
+    for row in rows:
+        taken[row.entry, row.slot].append(row)
+    fired = [(line.entry, line.last) for line in ledger if line.verdict == "fired"]
+    doubled = [_name(*slot) for slot, found in taken.items() if len(found) > 1]
+    lost = [_name(*slot) for slot in fired if slot not in taken]
+    unended = [_name(row.entry, row.slot) for row in rows if row.outcome in (None, "retried")]
+    failed = [f"{_name(row.entry, row.slot)} {row.outcome}" for row in rows if row.outcome in ("failed", "deadline")]
+    expired = Counter(row.entry for row in rows if row.outcome == "expired" and row.slot > EVENING)
+    yield judged(SECTION, "slots with two messages", 0, len(doubled), doubled)
+    yield judged(SECTION, "fired slots that a worker took up", len(fired), len(fired) - len(lost), lost)
+    yield judged(SECTION, "slots' messages that did not end", 0, len(unended), unended)
+    yield judged(SECTION, "slots' messages that failed", 0, len(failed), failed)
+    late = [f"{entry} {times}×" for entry, times in expired.most_common()]
+    yield judged(SECTION, "slots' messages that expired before they started", 0, expired.total(), late, verdict="apart")
+
+
+def _leadership(ledger: list[LedgerLine], killed: str | None) -> Iterator[Line]:
+    terms = [token for token, _ in groupby(line.token for line in ledger)]
+    again = [f"{token[:8]} came back" for token, times in Counter(terms).items() if times > 1]
+    yield judged(SECTION, "replicas that fired between another's slots (two leaders at once)", 0, len(again), again)
+    after = [] if killed is None or (killed in terms and terms[-1] != killed) else ["nobody led after the kill"]
+    yield judged(SECTION, "leaders one after another, one killed on the way", "2 or more", len(set(terms)), after)
+
+
+def _name(entry: str, slot: datetime) -> str:
+    return f"{entry}@{slot.astimezone(BERLIN):%H:%M}"

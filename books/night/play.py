@@ -1,0 +1,154 @@
+"""Plays one night from end to end: servers, sandbox, fleet, people, crashes, drain, janitors, report.
+
+Everything lives in one folder, which is emptied first; two nights in different folders do not meet. On failure of any
+process to start, the error names its log.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
+
+from rich.console import Console
+from rich.live import Live
+from sqlalchemy import text
+
+from books.night import judge_bank, judge_desk, judge_house, judge_slots
+from books.night.desk import Desk, fill
+from books.night.faults import Faults
+from books.night.live import view
+from books.night.plan import ACCOUNTS, EVENING, Plan
+from books.night.report import Report
+from books.night.world import World, sandbox
+from books.seeding import Expected
+from fleet import app as application
+from fleet import clock as clocks
+from fleet import logs, probe
+from fleet.app import App
+from fleet.broker import FleetBroker
+from fleet.clock import clock
+from fleet.errors import FleetError
+from fleet.local import servers
+from fleet.storage import database
+from fleet.up import Fleet
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+_LOOK_SECONDS = 0.05
+_PICTURE_SECONDS = 0.5
+_SETTLE = timedelta(seconds=90)  # real: the longest retry delay, compressed, and a killed worker's heartbeat many times over
+JANITORS = ("recover_stuck_syncs", "requeue_stuck_runs")
+
+
+class NightRefused(FleetError):
+    """Raised when a night cannot be played here: its folder is in use, or its database is not empty."""
+
+
+def play(plan: Plan, console: Console) -> Report:
+    """Play the night and judge it.
+
+    Raises `NightRefused`, `SandboxFailed`, `ServerUnreachable`, `ServerTooOld` or `EmbeddedServerFailed`.
+    """
+    with _own_folder(plan.folder), servers(ROOT, plan.folder / "servers"):
+        os.environ["FLEET_NAMESPACE"] = f"night-{plan.folder.name.strip('.')}-{plan.seed}"
+        night = plan.clock_from(clock.real_now())
+        environment = {**clocks.environment(night), "FLEET_LOG_FORMAT": "json"}
+        os.environ.update(environment)
+        with sandbox(plan.folder / "world", seed=plan.seed, accounts=ACCOUNTS, environment=environment) as world:
+            os.environ.update(world.environment(plan.folder / "inbox"))
+            app = application.load(ROOT)
+            clocks.configure(application.settings())
+            logs.configure("json", "WARNING")
+            _require_empty()
+            expected = fill(plan.folder / "inbox", seed=plan.seed, today=EVENING.date())
+            return _Night(plan, app, world, expected, console).play()
+
+
+@contextmanager
+def _own_folder(folder: Path) -> Iterator[None]:
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder.parent / f".{folder.name}.lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise NightRefused(f"Another night is being played in {folder}; name another with --folder.") from None
+        shutil.rmtree(folder)
+        folder.mkdir()
+        yield
+
+
+def _require_empty() -> None:
+    with database().connect() as connection:
+        if connection.scalar(text("SELECT EXISTS (SELECT 1 FROM bank_accounts UNION ALL SELECT 1 FROM slot_runs)")):
+            raise NightRefused(
+                "The database of FLEET_DATABASE_URL holds accounts already, and a night must know every row it judges: "
+                "name an empty database, or unset the variable to have one made."
+            )
+
+
+class _Night:
+    def __init__(self, plan: Plan, app: App, world: World, expected: Expected, console: Console) -> None:
+        self._plan, self._app, self._world, self._expected, self._console = plan, app, world, expected, console
+        self._broker: FleetBroker = application.process_broker()
+        self._fleet = Fleet(app, plan.folder / "logs", environment={}, beats=2)
+        self._faults = Faults(plan, self._fleet, self._broker)
+        self._died: dict[str, int] = {}
+
+    def play(self) -> Report:
+        desk = Desk(self._expected)
+        self._fleet.start_lanes()
+        self._fleet.start_beats()
+        try:
+            with Live(console=self._console, refresh_per_second=4, transient=True) as live:
+                picture = 0.0
+                while clock.now() <= self._plan.ends:
+                    desk.act(clock.now())
+                    self._faults.tick()
+                    self._note_ended()
+                    if time.monotonic() - picture > _PICTURE_SECONDS:
+                        live.update(view(self._app, self._broker, self._faults))
+                        picture = time.monotonic()
+                    time.sleep(_LOOK_SECONDS)
+            self._drain()
+            bank = list(judge_bank.judge(self._plan, self._world, self._expected, self._faults.crash))
+            self._note_ended()
+        finally:
+            self._console.print("The last slot is past; draining …")
+            self._fleet.stop()
+        return self._report(bank)
+
+    def _note_ended(self) -> None:
+        ended = self._fleet.ended()
+        if self._faults.beat_killed is not None:  # the one that the night killed itself
+            ended = {name: code for name, code in ended.items() if not (name.startswith("beat") and code == -9)}
+        self._died.update(ended)
+
+    def _drain(self) -> None:
+        """No further slots; what is queued ends; then each janitor once, and what it sends ends too."""
+        time.sleep(clock.to_real(timedelta(minutes=2)).total_seconds() + 0.5)  # the slot of the last minute is judged
+        self._fleet.stop_beats()
+        self._settle()
+        for janitor in JANITORS:
+            self._app.actor(janitor).send()
+        self._settle()
+
+    def _settle(self) -> None:
+        ends = time.monotonic() + _SETTLE.total_seconds()
+        queues = [queue for lane in self._app.lanes for queue in lane.queues]
+        while time.monotonic() < ends and any(reading.left for reading in probe.read(self._broker, queues)):
+            self._faults.tick()
+            time.sleep(_LOOK_SECONDS)
+
+    def _report(self, bank: list[judge_bank.Line]) -> Report:
+        report = Report(self._plan.seed, self._plan.seconds)
+        report.lines += judge_slots.judge(self._app, self._plan, self._broker, self._faults.beat_killed)
+        report.lines += bank
+        report.lines += judge_desk.judge(self._world, self._expected)
+        report.lines += judge_house.judge(self._app, self._plan, self._broker, self._faults.crash, self._died)
+        return report
+

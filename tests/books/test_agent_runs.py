@@ -1,0 +1,133 @@
+"""A run takes each step once, however often it comes, and is handed in once."""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from sqlalchemy import select
+
+from books import agent_runs, evals
+from books.model import ModelUnavailable
+from books.models import AgentRun, AgentStep, Finding, RunKind, RunStatus
+from fleet.clock import clock
+from fleet.storage import session
+
+
+def run(kind: RunKind, status: RunStatus, given: dict[str, Any] | None = None) -> int:
+    with session() as s:
+        row = AgentRun(
+            kind=kind, status=status, idempotency_key=str(uuid4()), customer="c", input=given or {"task": "t"}
+        )
+        s.add(row)
+        s.flush()
+        return row.id
+
+
+def now(row: int) -> AgentRun:
+    with session() as s:
+        return s.get_one(AgentRun, row)
+
+
+def steps(row: int) -> list[tuple[str, str]]:
+    with session() as s:
+        found = select(AgentStep).where(AgentStep.run_id == row).order_by(AgentStep.number)
+        return [(step.kind, step.name) for step in s.scalars(found)]
+
+
+def completion(content: str | None, *tools: str) -> tuple[int, Any]:
+    calls = [
+        {"id": f"call-{name}", "type": "function", "function": {"name": name, "arguments": "{}"}} for name in tools
+    ]
+    message: dict[str, Any] = {"role": "assistant", "content": content}
+    if calls:
+        message["tool_calls"] = calls
+    choice = {"index": 0, "finish_reason": "tool_calls" if calls else "stop", "message": message}
+    return 200, {"id": "1", "object": "chat.completion", "created": 1, "model": "m", "choices": [choice]}
+
+
+BUSY = (503, {"error": {"message": "overloaded"}})
+
+
+def scripted(world: Any, *answers: tuple[int, Any]) -> None:
+    left = list(answers)
+    world.reply = lambda *_: left.pop(0)
+
+
+def test_a_run_asks_looks_up_and_proposes(migrated: object, world: Any) -> None:
+    row = run(RunKind.PREPARE, RunStatus.QUEUED)
+    scripted(world, completion(None, "account_balances", "invoice_totals"), completion("Pay the VAT."))
+    agent_runs.prepare(row, token="m1")
+    assert (now(row).status, now(row).result) == (RunStatus.PREPARED, {"proposal": "Pay the VAT."})
+    assert steps(row) == [
+        ("model", "turn"),
+        ("tool", "account_balances"),
+        ("tool", "invoice_totals"),
+        ("model", "turn"),
+    ]
+    assert [message["role"] for message in world.asked[-1][2]["messages"]] == [
+        "system",
+        "user",
+        "assistant",
+        "tool",
+        "tool",
+    ]
+
+
+def test_a_run_that_comes_again_goes_on_behind_its_stored_steps(migrated: object, world: Any) -> None:
+    row = run(RunKind.PREPARE, RunStatus.QUEUED)
+    scripted(world, completion(None, "uncategorized_transactions"), BUSY)
+    with pytest.raises(ModelUnavailable):
+        agent_runs.prepare(row, token="m1")
+    assert (now(row).status, len(steps(row))) == (RunStatus.QUEUED, 2)
+    scripted(world, completion("Done."))
+    agent_runs.prepare(row, token="m1")
+    assert (now(row).status, len(steps(row)), world.count("chat")) == (RunStatus.PREPARED, 3, 3)
+    agent_runs.prepare(row, token="m2")
+    assert world.count("chat") == 3
+
+
+def test_a_run_that_comes_to_no_answer_fails_readably(migrated: object, world: Any) -> None:
+    row = run(RunKind.PREPARE, RunStatus.QUEUED)
+    world.reply = lambda *_: completion(None, "account_balances")
+    agent_runs.prepare(row, token="m1")
+    assert now(row).status == RunStatus.FAILED
+    assert "no answer in 8 turns" in (now(row).outcome or "")
+
+
+def test_an_approved_run_is_submitted_once(migrated: object, world: Any) -> None:
+    row = run(RunKind.SUBMIT, RunStatus.APPROVED)
+    world.reply = lambda *_: completion("OK")
+    agent_runs.submit_approved(row, token="m1")
+    agent_runs.submit_approved(row, token="m2")
+    assert (now(row).status, now(row).lease_token, world.count("chat")) == (RunStatus.SUBMITTED, "m1", 1)
+
+
+def test_a_check_that_says_stop_keeps_the_run_in_the_house(migrated: object, world: Any) -> None:
+    row = run(RunKind.SUBMIT, RunStatus.APPROVED)
+    world.reply = lambda *_: completion("STOP: the sums differ")
+    agent_runs.submit_approved(row, token="m1")
+    assert now(row).status == RunStatus.FAILED
+    assert "the sums differ" in (now(row).outcome or "")
+
+
+def test_an_eval_passes_on_the_right_answer_and_says_the_wrong_one(migrated: object, world: Any) -> None:
+    given = {"text": "Strom", "choices": ["Energy", "Rent"]}
+    right = run(RunKind.EVAL, RunStatus.QUEUED, given | {"expected": "Energy"})
+    wrong = run(RunKind.EVAL, RunStatus.QUEUED, given | {"expected": "Rent"})
+    world.reply = lambda *_: completion('{"category": "Energy"}')
+    evals.run_evals(token="m1")
+    assert now(right).status == RunStatus.PASSED
+    assert now(wrong).status == RunStatus.FAILED
+    assert now(wrong).outcome == "answered 'Energy', expected 'Rent'"
+
+
+def test_a_finding_becomes_one_eval_however_often_it_is_promoted(migrated: object) -> None:
+    subject = f"account {uuid4()}"
+    with session() as s:
+        s.add(Finding(kind="not_synced", subject=subject, message="never synced", found_at=clock.now()))
+    assert evals.promote_findings() == 1
+    with session() as s:
+        s.execute(Finding.__table__.update().values(promoted_at=None))  # type: ignore[attr-defined]
+    assert evals.promote_findings() == 0
