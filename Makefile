@@ -1,6 +1,7 @@
 # Everything runs in .venv, made from the hashed requirements; nothing else on the machine is touched.
 PYTHON ?= python3
 NIGHT_SECONDS ?= 120
+NIGHT_SEED ?= 1
 BIN := .venv/bin
 RUN_STAMP := .venv/.installed
 DEV_STAMP := .venv/.installed-dev
@@ -11,7 +12,7 @@ help:  ## what can be made
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
 
 night: $(RUN_STAMP)  ## play one whole night on embedded servers (NIGHT_SECONDS=120, NIGHT_SEED=1)
-	$(BIN)/python -m books.night --seconds $(NIGHT_SECONDS) $(NIGHT_ARGS)
+	$(BIN)/python -m books.night --seconds $(NIGHT_SECONDS) --seed $(NIGHT_SEED) $(NIGHT_ARGS)
 
 up: $(RUN_STAMP)  ## run the same fleet on the real clock until Ctrl-C
 	$(BIN)/python -m books.night --real-clock --folder .up

@@ -71,6 +71,8 @@ class ReceiptFields(BaseModel):
                 raise ValueError("must be a decimal such as 12.34")
         if not amount.is_finite() or amount.copy_abs() > _LARGEST:
             raise ValueError(f"must be a decimal of at most {_LARGEST}")
+        if amount < 0:
+            raise ValueError("must not be negative")
         cents = amount * 100
         if cents != cents.to_integral_value():
             raise ValueError("must have no more than two decimals")

@@ -17,7 +17,7 @@ from fleet.errors import FleetError
 
 
 def main(
-    seconds: Annotated[float, typer.Option(min=20, envvar="NIGHT_SECONDS", help="Real seconds for the eight hours.")] = 120,
+    seconds: Annotated[float, typer.Option(min=20, help="Real seconds for the eight hours.")] = 120,
     seed: Annotated[int, typer.Option(envvar="NIGHT_SEED", help="What the night is drawn from.")] = 1,
     folder: Annotated[Path, typer.Option(help="Where servers, files and logs live; emptied first.")] = Path(".night"),
     json: Annotated[Path | None, typer.Option("--json", help="Write the report to this file, too.")] = None,

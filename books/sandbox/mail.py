@@ -3,7 +3,7 @@
 `--ready-file` appears, with `smtp://127.0.0.1:PORT` in it, when the server listens; SIGTERM or SIGINT ends it at once.
 Each mail leaves one JSON line, written before the sender hears 250: what a sender was told is in it.
 
-Not guaranteed: that a mail in the log was known to be taken by its sender, whose session may have broken before the 250.
+Not guaranteed: that the sender of a mail in the log knows it was taken; its session may have broken before the 250.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Sink:
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
 
-    async def handle_DATA(self, _server: SMTP, _session: Session, envelope: Envelope) -> str:  # noqa: N802  # aiosmtpd's name
+    async def handle_DATA(self, _server: SMTP, _session: Session, envelope: Envelope) -> str:
         content = envelope.original_content or b""
         mail = BytesParser(policy=policy.default).parsebytes(content, headersonly=True)
         told = {name: None if (value := mail.get(name)) is None else str(value) for name in _HEADERS}

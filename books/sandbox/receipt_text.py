@@ -108,7 +108,7 @@ def _gross(lines: list[str]) -> Decimal | None:
 
 def _totals(lines: list[str]) -> Iterator[tuple[str, int]]:
     """Lines that hold a word for a total and an amount, which may stand alone on the line below, with their rank."""
-    for line, below in zip(lines, [*lines[1:], ""], strict=True):
+    for line, below in zip(lines, [*lines[1:], ""], strict=False):
         if _NOT_GROSS.search(line) or _VAT.search(_INCLUDED.sub("", line)):
             continue
         rank = next((-place for place, words in enumerate(_GROSS) if words.search(line)), None)
@@ -123,7 +123,7 @@ def _totals(lines: list[str]) -> Iterator[tuple[str, int]]:
 def _vat(lines: list[str], gross: Decimal | None) -> Decimal | None:
     """The VAT: a line that calls itself the total of it, else the sum over the rates."""
     by_rate: dict[Decimal | None, Decimal] = {}
-    for line, below in zip(lines, [*lines[1:], ""], strict=True):
+    for line, below in zip(lines, [*lines[1:], ""], strict=False):
         if _VAT_NUMBER.search(line) or not _is_vat(line, gross):
             continue
         rate = _rate(line)
@@ -173,7 +173,7 @@ def _vat_among(amounts: list[Decimal], rate: Decimal | None, gross: Decimal | No
 def _date(lines: list[str], *, month_first: bool) -> date | None:
     """The date on a line that says it is one; else the first that is not a due or delivery date."""
     first: date | None = None
-    for above, line in zip(["", *lines[:-1]], lines, strict=True):
+    for above, line in zip(["", *lines[:-1]], lines, strict=False):
         found = _date_in(line, month_first=month_first)
         if found is None or (_OTHER_DATE.search(line) and not _DATED.search(_OTHER_DATE.sub("", line))):
             continue

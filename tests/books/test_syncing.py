@@ -58,8 +58,8 @@ def now(account: int) -> BankAccount:
 
 def stored(account: int) -> dict[str, bool]:
     with session() as s:
-        rows = s.execute(select(Transaction.external_id, Transaction.booked).where(Transaction.account_id == account))
-        return dict(rows)
+        ours = select(Transaction.external_id, Transaction.booked).where(Transaction.account_id == account)
+        return {row.external_id: row.booked for row in s.execute(ours)}
 
 
 def test_a_first_sync_takes_two_pages_and_says_what_it_found(account: int, world: Any) -> None:

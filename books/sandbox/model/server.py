@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from datetime import timedelta
+from datetime import datetime
 from hashlib import blake2b
 from itertools import count
 from typing import Any
@@ -22,7 +22,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from books.sandbox.model import reading, replies
-from books.sandbox.model.reading import Asked, Kind, NotUnderstood, tokens
+from books.sandbox.model.reading import Asked, NotUnderstood, tokens
 from books.sandbox.model.replies import Reply
 from books.sandbox.model.weather import Fault, Outlook, Weather
 from books.sandbox.serving import Journal
@@ -61,61 +61,59 @@ class Model:
         # Without a step, requests with the same words are the same step.
         step = request.headers.get("x-step", "") or blake2b(body, digest_size=8).hexdigest()
         if request.headers.get("authorization") != self._authorization:
-            self._line(run, step, status=401, fault="key")
+            self._line(run, step, 401, fault="key")
             return _wrong_key()
         try:
             asked = reading.read(body)
         except NotUnderstood as error:
-            self._line(run, step, status=400, fault="request")
+            self._line(run, step, 400, fault="request")
             return _error(400, str(error), "invalid_request_error", None)
         return await self._answered(asked, run, step)
 
     async def _answered(self, asked: Asked, run: str, step: str) -> Response:
         outlook = self._weather.outlook(run, step, has_json=replies.has_json(asked, self._weather.of_run(run)))
-        seen: dict[str, Any] = {"kind": asked.kind, "attempt": outlook.attempt, "fault": outlook.fault}
-        if outlook.fault is Fault.LIMIT:
-            self._line(run, step, status=429, **seen)
-            return _limited(outlook)
         came = clock.now()
+        if outlook.fault is Fault.LIMIT:
+            self._line(run, step, 429, asked=asked, outlook=outlook)
+            return _limited(outlook)
         async with self._slots:
             began = clock.now()
             await asyncio.sleep(clock.to_real(outlook.latency).total_seconds())
-            seen |= {"latency": clock.now() - began, "queued": began - came, "prompt_tokens": asked.prompt_tokens}
-        if outlook.fault is Fault.FAILURE:
-            self._line(run, step, status=500, **seen)
-            return _error(500, "The server had an error while processing your request.", "server_error", None)
-        reply = replies.reply(asked, self._weather.of_run(run))
-        if outlook.fault is Fault.MALFORMED:
-            reply = reply.broken_off()
-        written = tokens(reply.written)
-        self._line(run, step, status=200, completion_tokens=written, **seen)
+            if outlook.fault is Fault.FAILURE:
+                self._line(run, step, 500, asked=asked, outlook=outlook, came=came, began=began)
+                return _error(500, "The server had an error while processing your request.", "server_error", None)
+            reply = replies.reply(asked, self._weather.of_run(run))
+            if outlook.fault is Fault.MALFORMED:
+                reply = reply.broken_off()
+            written = tokens(reply.written)
+            self._line(run, step, 200, asked=asked, outlook=outlook, came=came, began=began, written=written)
         return _json(_completion(next(self._numbers), asked, reply, written))
 
     def _line(
         self,
         run: str,
         step: str,
-        *,
         status: int,
-        fault: str | None,
-        kind: Kind | None = None,
-        attempt: int = 0,
-        latency: timedelta = timedelta(0),
-        queued: timedelta = timedelta(0),
-        prompt_tokens: int = 0,
-        completion_tokens: int = 0,
+        *,
+        fault: str | None = None,
+        asked: Asked | None = None,
+        outlook: Outlook | None = None,
+        came: datetime | None = None,
+        began: datetime | None = None,
+        written: int = 0,
     ) -> None:
+        now = clock.now()
         self._journal.line(
             run=run,
             step=step,
-            attempt=attempt,
-            kind=kind,
+            attempt=outlook.attempt if outlook else None,
+            kind=asked.kind if asked else None,
             status=status,
-            latency=round(latency.total_seconds(), 3),
-            queued=round(queued.total_seconds(), 3),
-            prompt_tokens=prompt_tokens,
-            completion_tokens=completion_tokens,
-            fault=fault,
+            latency=round((now - began).total_seconds(), 3) if began else 0.0,
+            queued=round((began - came).total_seconds(), 3) if began and came else 0.0,
+            prompt_tokens=asked.prompt_tokens if asked and began else 0,
+            completion_tokens=written,
+            fault=outlook.fault if outlook else fault,
         )
 
 
