@@ -1,7 +1,8 @@
 """One beat replica: `python -m beat --app ROOT`, or `fleet beat`.
 
-The leader's thread campaigns, APScheduler's thread rings, and the main thread fires: at each ring for the entry that rang,
-and every second for all. When Redis is away it says so once and goes on trying; nothing makes it exit but a signal.
+The leader's thread campaigns, APScheduler's thread rings, and the main thread fires: at each ring for the entry that
+rang, and every second for all. When Redis is away it says so once and goes on trying; nothing makes it exit but a
+signal.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The alarm clock: APScheduler rings at each slot of each entry, and decides nothing.
 
-Slots come from `fleet.slots`; the trigger only turns them into real instants. The executor hands the entry's name on and
-keeps no count, so that APScheduler's rules on misfires, coalescing and instances never apply. A ring that is lost costs
-lateness alone: the beat's ordinary pass looks at every entry anyway.
+Slots come from `fleet.slots`; the trigger only turns them into real instants. The executor hands the entry's name on
+and keeps no count, so that APScheduler's rules on misfires, coalescing and instances never apply. A ring that is lost
+costs lateness alone: the beat's ordinary pass looks at every entry anyway.
 """
 
 from __future__ import annotations

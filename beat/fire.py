@@ -1,9 +1,9 @@
 """Gives every slot of an entry its verdict, and sends the message of the one that fires.
 
 Redis holds a mark an entry: the last slot that got a verdict. A pass takes the slots from the mark to now; the latest
-fires if it is still within the entry's `expires`, older ones are recorded as `coalesced` or `expired`. One script checks
-that this replica leads and that the mark is the expected one, and only then sends, moves the mark and writes the ledger.
-An entry seen for the first time owes nothing from before.
+fires if it is still within the entry's `expires`, older ones are recorded as `coalesced` or `expired`. One script
+checks that this replica leads and that the mark is the expected one, and only then sends, moves the mark and writes the
+ledger. An entry seen for the first time owes nothing from before.
 
 Not guaranteed yet: that a slot is judged by the server's clock, nor anything about entries edited while the beat runs.
 """

@@ -16,7 +16,7 @@ from __future__ import annotations
 import math
 import struct
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
@@ -39,6 +39,7 @@ MAX_STRETCH = 20  # a till slip is up to 15 times as long as wide
 _READ_PIXELS = 1_200_000  # a picture is brought down to this; more costs time and reads no better
 _LARGEST_SCALE = 200 / 72  # of a rendered page: 200 dpi
 _TEXT_LAYER = 30  # letters and digits from which on a text layer is believed to be more than a scanner's stamp
+_CORNER = 3.0  # pixels that a corner of a recognised box is off
 _HEADS = {b"%PDF-": "PDF", b"\x89PNG\r\n\x1a\n": "PNG", b"\xff\xd8\xff": "JPEG"}
 
 _pdfium_lock = threading.Lock()
@@ -176,7 +177,7 @@ def _rendered(page: PdfPage) -> Image:
 
 def _picture(path: Path) -> Image:
     """A PNG or JPEG, upright, on white, in RGB; its size is judged by its head alone, before it is decoded."""
-    from PIL import Image, ImageOps
+    from PIL import Image, ImageOps, UnidentifiedImageError
 
     bombs = (Image.DecompressionBombError, Image.DecompressionBombWarning)
     try:
@@ -192,7 +193,8 @@ def _picture(path: Path) -> Image:
     except bombs as error:
         raise DocumentUnreadable(f"{path.name}: {error} Scan it again with fewer dots per inch") from error
     except (OSError, SyntaxError, ValueError, EOFError, struct.error) as error:
-        found = f"{path.stat().st_size} bytes, and {error}"
+        reason = "no picture follows its head" if isinstance(error, UnidentifiedImageError) else error
+        found = f"{path.stat().st_size} bytes, and {reason}"
         raise DocumentUnreadable(f"{path.name}: a broken picture ({found}); upload it again") from error
 
 
@@ -243,10 +245,20 @@ class _Part:
     text: str
 
 
-def _levelled(boxes: list[list[tuple[float, float]]], texts: Iterable[str]) -> list[_Part]:
-    """Boxes (corners clockwise from the top left) as parts of a page turned back by the median slope of its lines."""
-    slopes = [math.atan2(b[1] - a[1], b[0] - a[0]) for a, b, c, _ in boxes if b[0] - a[0] > 3 * abs(c[1] - b[1])]
-    slope = median(slopes) if slopes else 0.0
+def _levelled(boxes: list[list[tuple[float, float]]], texts: Sequence[str]) -> list[_Part]:
+    """Boxes (corners clockwise from the top left) as parts of a page turned back so that its lines are level.
+
+    The widest boxes tell the slope to within what a corner that is off by `_CORNER` does to them. Within that, the one
+    wins that leaves the fewest lines, and of those the one that leaves their parts most level.
+    """
+    widest = sorted(boxes, key=lambda box: box[1][0] - box[0][0])[-(len(boxes) // 3 + 1) :]
+    slope = median(math.atan2(b[1] - a[1], b[0] - a[0]) for a, b, _, _ in widest)
+    doubt = math.atan2(_CORNER, max(1.0, median(b[0] - a[0] for a, b, _, _ in widest)))
+    turned = [_turned(boxes, texts, slope + doubt * step / 8) for step in range(-8, 9)]
+    return min(turned, key=_unevenness)
+
+
+def _turned(boxes: list[list[tuple[float, float]]], texts: Sequence[str], slope: float) -> list[_Part]:
     sine, cosine = math.sin(slope), math.cos(slope)
     parts = []
     for box, text in zip(boxes, texts, strict=True):
@@ -256,7 +268,12 @@ def _levelled(boxes: list[list[tuple[float, float]]], texts: Iterable[str]) -> l
     return parts
 
 
-def _in_reading_order(parts: list[_Part]) -> str:
+def _unevenness(parts: list[_Part]) -> tuple[int, float]:
+    lines = _lines(parts)
+    return len(lines), sum((part.middle - line[0].middle) ** 2 for line in lines for part in line)
+
+
+def _lines(parts: list[_Part]) -> list[list[_Part]]:
     """Parts whose middles are within half a height of a line's first part are that line's."""
     lines: list[list[_Part]] = []
     for part in sorted(parts, key=lambda part: part.middle):
@@ -265,7 +282,11 @@ def _in_reading_order(parts: list[_Part]) -> str:
             line.append(part)
         else:
             lines.append([part])
-    return "\n".join(_joined(sorted(line, key=lambda part: part.left)) for line in lines)
+    return lines
+
+
+def _in_reading_order(parts: list[_Part]) -> str:
+    return "\n".join(_joined(sorted(line, key=lambda part: part.left)) for line in _lines(parts))
 
 
 def _joined(line: list[_Part]) -> str:

@@ -10,7 +10,7 @@ again and takes the row over by its id; failing that, a janitor ends the row onc
 
 from __future__ import annotations
 
-from _thread import start_new_thread
+from _thread import allocate_lock, start_new_thread
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import copy_context
@@ -118,21 +118,24 @@ class Hold(Generic[Row]):
         """The row's end on the way out of an error, which must not be replaced by a second one.
 
         Written from a thread of its own: the deadline is raised in this one again until it leaves, and a raise that
-        strikes inside the driver costs the write. Only calls into C are made here, so none strikes inside a lock.
+        strikes inside the driver costs the write. It may strike between any two lines here, so each can be repeated.
         """
-        context, written, started = copy_context(), SimpleQueue[None](), False
+        context, only_one, said = copy_context(), allocate_lock(), SimpleQueue[None]()
+        ended: list[bool] = []
 
         def write() -> None:
-            try:
+            if only_one.acquire(blocking=False):
                 context.run(self._write_outcome, status, outcome)
-            finally:
-                written.put(None)
+                ended.append(True)
+                said.put(None)
 
+        started = False
         for _ in range(_STRIKES):
             try:
                 if not started:
                     started = bool(start_new_thread(write, ()))
-                written.get(timeout=_OUTCOME_WITHIN.total_seconds())
+                if not ended:
+                    said.get(timeout=_OUTCOME_WITHIN.total_seconds())
                 return
             except DeadlineExceeded:
                 continue  # the caller is raising one already

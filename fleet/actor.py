@@ -130,7 +130,7 @@ def queue(name: str) -> Queue:
 
 def current_message() -> Message[Any] | None:
     """The message this thread works on; None outside a worker."""
-    return cast("Message[Any] | None", CurrentMessage.get_current_message())
+    return CurrentMessage.get_current_message()
 
 
 def current_message_id() -> str:

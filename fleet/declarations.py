@@ -17,11 +17,12 @@ from fleet.errors import BudgetInvalid, DeclarationInvalid
 ZERO = timedelta(0)
 _MOST = timedelta(days=7)
 # A reason made only of these words restates the number beside it.
-_EMPTY_WORDS = frozenset(
-    "a an the is are be of at for it its this that to as we so because budget soft hard limit timeout deadline "
-    "default value time long enough ok fine good second seconds minute minutes hour hours s m h min mins sec secs "
-    "max maximum most least about around allowed allow needed".split()
-)
+_FILLER = """
+a an the is are be of at for it its this that to as we so because budget soft hard limit timeout deadline
+default value time long enough ok fine good second seconds minute minutes hour hours s m h min mins sec
+secs max maximum most least about around allowed allow needed
+"""
+_EMPTY_WORDS = frozenset(_FILLER.split())
 
 
 def reason_says_something(because: str) -> bool:

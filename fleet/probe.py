@@ -18,7 +18,7 @@ from fleet.clock import clock
 
 @dataclass(frozen=True)
 class QueueReading:
-    """Counts of messages; `oldest_age` is how long the first waiting one has waited, in night time, None if none waits."""
+    """Counts of messages; `oldest_age` is how long the first waiting one has waited, in night time."""
 
     queue: str
     ready: int

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 from zoneinfo import ZoneInfo
 
 from cronsim import CronSim, CronSimError
@@ -59,4 +60,4 @@ def next_slot(entry: Entry, after: datetime) -> datetime | None:
 def shortest_period(entry: Entry, start: datetime, sample: int = 60) -> timedelta | None:
     """The shortest gap between the next slots of an entry; None if it has fewer than two."""
     slots = [slot for _, slot in zip(range(sample), slots_after(entry, start), strict=False)]
-    return min((later - earlier for earlier, later in zip(slots, slots[1:], strict=False)), default=None)
+    return min((later - earlier for earlier, later in pairwise(slots)), default=None)

@@ -35,7 +35,7 @@ def sweep(name: str, rows: Iterable[T], work: Callable[[T], object], *, key: Cal
     after the summary line is logged.
     """
     processed = failed = 0
-    verdict: Literal["done", "cut"] = "cut"
+    done = False
     try:
         for row in rows:
             deadline.check()
@@ -45,9 +45,10 @@ def sweep(name: str, rows: Iterable[T], work: Callable[[T], object], *, key: Cal
                 failed += 1
                 log.warning("sweep_row_failed", sweep=name, row=str(key(row)), error=repr(error))
             processed += 1
-        verdict = "done"
+        done = True
     finally:
-        say = log.warning if failed or verdict == "cut" else log.info
+        verdict: Literal["done", "cut"] = "done" if done else "cut"
+        say = log.info if done and not failed else log.warning
         say("sweep", sweep=name, verdict=verdict, processed=processed, failed=failed)
         metrics.sweep_rows(name, processed - failed, failed)
     return SweepResult(processed, failed, verdict)

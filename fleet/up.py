@@ -1,8 +1,8 @@
 """A whole fleet as processes of this machine: every lane under its supervisor, and beat replicas.
 
 `fleet up` and the application's night start it. Each process writes its log to a file of its own. A supervisor or beat
-that ends by itself is said and not restarted: on a server that is the service manager's work, and a night's report must see
-it. Not guaranteed: anything across machines.
+that ends by itself is said and not restarted: on a server that is the service manager's work, and a night's report must
+see it. Not guaranteed: anything across machines.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import datetime, time, timedelta
 from pathlib import Path
 from zoneinfo import ZoneInfo
 
@@ -85,7 +85,7 @@ def schedule_table(app: App, at: str | None) -> Table:
 
 def _just_before(at: str, entry: Entry) -> datetime:
     try:
-        moment = datetime.strptime(at, "%H:%M").time()
+        moment = time.fromisoformat(at)
     except ValueError:
         raise DeclarationInvalid(f"--at {at!r}: give a time of day as HH:MM, for example 03:10.") from None
     today = clock.now().astimezone(ZoneInfo(entry.tz)).date()

@@ -32,9 +32,9 @@ class LaneRetries(Retries):
             message.options.setdefault("max_backoff", wire.duration_ms(clock.to_real(shape.longest)))
         if isinstance(exception, RetryLater):
             delayed = Retry(str(exception), delay=wire.duration_ms(clock.to_real(exception.after)))
-            super().after_process_message(broker, message, result=result, exception=delayed)
+            super().after_process_message(broker, message, result=result, exception=delayed)  # type: ignore[no-untyped-call]
             return
-        super().after_process_message(broker, message, result=result, exception=exception)
+        super().after_process_message(broker, message, result=result, exception=exception)  # type: ignore[no-untyped-call]
 
 
 def _shape(broker: Broker, message: MessageProxy) -> declarations.Retry | None:

@@ -1,7 +1,7 @@
 """Real servers for every test: embedded ones, or those that FLEET_REDIS_URL and FLEET_DATABASE_URL name.
 
-A test gets a Redis namespace and (a module) a PostgreSQL database of its own, so that nothing is flushed on a server that
-is somebody's.
+A test gets a Redis namespace and (a module) a PostgreSQL database of its own, so that nothing is flushed on a server
+that is somebody's.
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ class _Unusable(Exception):
 
 
 class ModelClient:
-    """Thread-safe; one a process. Making the first one loads the SDK (half a second, some 45 MB).
+    """Thread-safe; one a process. Making the first one loads the SDK (up to half a second, some 40 MB).
 
     `base_url` without a path gets `/v1`. The default timeout is a little over the worst answer seen in production,
     11 minutes; lanes that cannot wait for it have a shorter soft budget.

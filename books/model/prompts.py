@@ -1,7 +1,7 @@
 """What the model is asked, word for word, and the schemas its answers must keep to.
 
-A schema's name tells the kind of a request; a sandbox, a log or a cache can go by it. What comes from outside (a
-receipt's text, a transaction's) stands between tags and is said to be content, not instruction.
+What comes from outside (a receipt's text, a transaction's) stands between tags and is said to be content, not
+instruction. Not guaranteed: that a model keeps to that; the client checks what comes back.
 """
 
 from __future__ import annotations

@@ -21,7 +21,9 @@ def main(
     seed: Annotated[int, typer.Option(envvar="NIGHT_SEED", help="What the night is drawn from.")] = 1,
     folder: Annotated[Path, typer.Option(help="Where servers, files and logs live; emptied first.")] = Path(".night"),
     json: Annotated[Path | None, typer.Option("--json", help="Write the report to this file, too.")] = None,
-    real_clock: Annotated[bool, typer.Option("--real-clock", help="Run until Ctrl-C instead, on the real clock.")] = False,
+    real_clock: Annotated[
+        bool, typer.Option("--real-clock", help="Run until Ctrl-C instead, on the real clock.")
+    ] = False,
 ) -> None:
     """Play one night of the bookkeeping on real servers."""
     console = Console(width=None if sys.stdout.isatty() else 160)
@@ -37,7 +39,9 @@ def main(
     if json is not None:
         report.write(json)
     if report.red:
-        console.print(f"[bold red]Red: {len(report.red)} of {len(report.lines)} lines.[/] Logs: {folder.resolve() / 'logs'}")
+        console.print(
+            f"[bold red]Red: {len(report.red)} of {len(report.lines)} lines.[/] Logs: {folder.resolve() / 'logs'}"
+        )
     else:
         console.print("[green]Nothing lost, nothing doubled, nothing stuck.[/]")
     raise SystemExit(report.exit_status)

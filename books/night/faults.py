@@ -1,7 +1,7 @@
 """The night's two crashes, both SIGKILL: the leading beat, and the child of the bank lane at its worst moment.
 
-That moment is when the child holds both a job that has committed work and one that has not. After the kill, the rows say
-which jobs it held; each must be claimed anew within 10 s.
+That moment is when the child holds both a job that has committed work and one that has not. After the kill, the rows
+say which jobs it held; each must be claimed anew within 10 s.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Judges the bank side: every connected account synced, every row the bank served stored once, and the crash made good.
+"""Judges the bank side: every connected account synced, every row served stored once, the crash made good.
 
-What the bank served is its own truth (`/sandbox/truth`) and its journal; nothing of it passes through the code under test.
+What the bank served is its own truth (`/sandbox/truth`); nothing of it passes through the code under test.
 """
 
 from __future__ import annotations
@@ -33,7 +33,9 @@ def judge(plan: Plan, world: World, expected: Expected, crash: Crash | None) -> 
     yield from _accounts(plan, accounts, served)
     yield from _transactions(accounts, served)
     yield from _crash(crash)
-    yield said(SECTION, "faults the bank made", ", ".join(f"{kind} {n}" for kind, n in truth["faults"].items()) or "none")
+    yield said(
+        SECTION, "faults the bank made", ", ".join(f"{kind} {n}" for kind, n in truth["faults"].items()) or "none"
+    )
 
 
 def _accounts(plan: Plan, accounts: Any, served: dict[str, Any]) -> Iterator[Line]:

@@ -1,7 +1,7 @@
 """Judges what people left on the desk: documents, imports, agent runs and invoices, against what was drawn and seeded.
 
-The truth of a receipt is the file drawn beside it; that an invoice went out once is the mail server's journal; what a run
-asked the model, the model's.
+The truth of a receipt is the file drawn beside it; that an invoice went out once is the mail server's journal; what a
+run asked the model, the model's.
 """
 
 from __future__ import annotations
@@ -82,7 +82,9 @@ def _imports(expected: Expected) -> Iterator[Line]:
     for job in _rows(ImportJob, list(expected.imports)):
         should = expected.imports[job.id]
         if (job.status, job.rows_done, job.rows_failed) != should:
-            wrong.append(f"import {job.id} {job.status} {job.rows_done}+{job.rows_failed}, not {should} ({job.outcome})")
+            wrong.append(
+                f"import {job.id} {job.status} {job.rows_done}+{job.rows_failed}, not {should} ({job.outcome})"
+            )
     total = len(expected.imports)
     yield judged(SECTION, "imports ended as their files deserve", total, total - len(wrong), wrong)
 
@@ -115,7 +117,9 @@ def _invoices(world: World, expected: Expected) -> Iterator[Line]:
     yield judged(SECTION, "late invoices marked overdue", len(overdue), len(overdue) - len(wrong), wrong)
     due = _rows(Invoice, expected.mailed_invoices)
     mails = Counter(mail["to"] if isinstance(mail["to"], str) else mail["to"][0] for mail in lines(world.mail_log))
-    wrong = [f"{row.number} {row.status}, {mails[row.customer_email]} mails" for row in due if not _mailed_once(row, mails)]
+    wrong = [
+        f"{row.number} {row.status}, {mails[row.customer_email]} mails" for row in due if not _mailed_once(row, mails)
+    ]
     yield judged(SECTION, "due invoices mailed, once each", len(due), len(due) - len(wrong), wrong)
     others = mails.total() - sum(mails[row.customer_email] for row in due)
     yield judged(SECTION, "mails to anybody else", 0, others, [f"{others} mails"] if others else [])

@@ -30,12 +30,18 @@ def judge(app: App, plan: Plan, broker: FleetBroker, crash: Crash | None, died: 
     stuck = list(_running_rows())
     yield judged(SECTION, "rows that still say running", 0, len(stuck), stuck)
     killed = {crash.pid} if crash else set()
-    deaths = [f"{e['lane']} pid {e['pid']} {e['cause']}" for e in events(plan.folder, "worker_died") if e["pid"] not in killed]
+    deaths = [
+        f"{e['lane']} pid {e['pid']} {e['cause']}" for e in events(plan.folder, "worker_died") if e["pid"] not in killed
+    ]
     yield judged(SECTION, "workers that died without being killed by the night", 0, len(deaths), deaths)
     ended = [f"{name} ({code})" for name, code in died.items()]
     yield judged(SECTION, "supervisors and beats that ended by themselves", 0, len(ended), ended)
     yield said(SECTION, "messages that expired, of all", count_events(plan.folder, "message_expired"))
-    yield said(SECTION, "jobs tried again", count_events(plan.folder, "job_retries") + count_events(plan.folder, "job_retries_later"))
+    yield said(
+        SECTION,
+        "jobs tried again",
+        count_events(plan.folder, "job_retries") + count_events(plan.folder, "job_retries_later"),
+    )
 
 
 def _running_rows() -> Iterator[str]:

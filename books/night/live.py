@@ -59,7 +59,11 @@ def _crashes(faults: Faults) -> str:
     lines = []
     if faults.crash:
         took = faults.crash.restarted_in
-        back = f"all running again after {took.total_seconds():.1f} s" if took else f"{len(faults.crash.waiting)} not back yet"
+        back = (
+            f"all running again after {took.total_seconds():.1f} s"
+            if took
+            else f"{len(faults.crash.waiting)} not back yet"
+        )
         lines.append(f"killed worker {faults.crash.pid}, which held {len(faults.crash.held)} syncs: {back}")
     if faults.beat_killed:
         lines.append(f"killed the leading beat {faults.beat_killed[:8]}")

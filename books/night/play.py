@@ -24,7 +24,7 @@ from books.night.desk import Desk, fill
 from books.night.faults import Faults
 from books.night.live import view
 from books.night.plan import ACCOUNTS, EVENING, Plan
-from books.night.report import Report
+from books.night.report import Line, Report
 from books.night.world import World, sandbox
 from books.seeding import Expected
 from fleet import app as application
@@ -41,7 +41,9 @@ from fleet.up import Fleet
 ROOT = Path(__file__).resolve().parent.parent.parent
 _LOOK_SECONDS = 0.05
 _PICTURE_SECONDS = 0.5
-_SETTLE = timedelta(seconds=90)  # real: the longest retry delay, compressed, and a killed worker's heartbeat many times over
+_SETTLE = timedelta(
+    seconds=90
+)  # real: the longest retry delay, compressed, and a killed worker's heartbeat many times over
 JANITORS = ("recover_stuck_syncs", "requeue_stuck_runs")
 
 
@@ -144,11 +146,10 @@ class _Night:
             self._faults.tick()
             time.sleep(_LOOK_SECONDS)
 
-    def _report(self, bank: list[judge_bank.Line]) -> Report:
+    def _report(self, bank: list[Line]) -> Report:
         report = Report(self._plan.seed, self._plan.seconds)
         report.lines += judge_slots.judge(self._app, self._plan, self._broker, self._faults.beat_killed)
         report.lines += bank
         report.lines += judge_desk.judge(self._world, self._expected)
         report.lines += judge_house.judge(self._app, self._plan, self._broker, self._faults.crash, self._died)
         return report
-

@@ -1,7 +1,7 @@
 """The night's report: one line a claim, each with what should be, what was found, and a verdict.
 
-`red` means lost, doubled or stuck and makes the exit status 1. `apart` is work that expired because the machine was too slow
-for the night's pace: said, not blamed.
+`red` means lost, doubled or stuck and makes the exit status 1. `apart` is work that expired because the machine was too
+slow for the night's pace: said, not blamed.
 """
 
 from __future__ import annotations

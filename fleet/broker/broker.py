@@ -1,8 +1,9 @@
 """`FleetBroker`: Dramatiq's Redis broker with the connection made at the first message, and a heartbeat of its own.
 
-Wire-compatible with stock Dramatiq. The heartbeat is 5 s and every command does maintenance, so a killed worker's
-messages return within about 6 s. Stock sends a heartbeat only with its commands; when every consumer of a worker is
-full it sends none, and 5 s later a living worker's jobs would run twice. `Heartbeat` is a thread that beats for it.
+Wire-compatible with stock Dramatiq. The heartbeat is 5 s and every command does maintenance, so a vanished worker's
+messages return within about 6 s, and at once where its supervisor saw it die (`presume_dead`). Stock sends a heartbeat
+only with its commands; when every consumer of a worker is full it sends none, and 5 s later a living worker's jobs
+would run twice. `Heartbeat` is a thread that beats for it.
 
 Not guaranteed yet: the end of a message is stock Dramatiq's. A message whose retry cannot be enqueued is lost, and a
 reply of `fetch` lost on the wire strands its messages until the process ends.
@@ -58,12 +59,13 @@ class FleetBroker(RedisBroker):
         self.dead_message_ttl = _DEAD_LETTERS_KEPT_MS
         self.lanes: Mapping[str, Lane] = MappingProxyType({})
 
+    # Stock sets these three in __init__; ours are made at first use.
     @cached_property
     def namespace(self) -> str:
         return self._settings().namespace
 
     @cached_property
-    def client(self) -> redis.Redis:
+    def client(self) -> redis.Redis:  # type: ignore[override]
         url = self._settings().redis_url
         if not url:
             raise SettingsInvalid("FLEET_REDIS_URL is not set, for example redis://127.0.0.1:6379/0.")
@@ -74,8 +76,15 @@ class FleetBroker(RedisBroker):
         """As stock, but an idle consumer looks again after a tenth of a second at most."""
         return super().consume(queue_name, prefetch, min(timeout, _IDLE_POLL_MS))
 
+    def presume_dead(self, worker_id: str) -> None:
+        """Take back the heartbeat of a worker process that is known to have ended.
+
+        The next command of any worker on the queues it held then returns its messages to them.
+        """
+        self.client.zadd(keys.heartbeats(self.namespace), {worker_id: 1}, xx=True)
+
     @cached_property
-    def scripts(self) -> dict[str, Any]:
+    def scripts(self) -> dict[str, Any]:  # type: ignore[override]
         return {name: self.client.register_script(script) for name, script in _scripts.items()}
 
 

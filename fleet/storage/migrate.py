@@ -1,7 +1,7 @@
 """Bring the database to the newest revision of every branch: one `fleet migrate` for the engine and the application.
 
 The application's branch is any `*/migrations/versions` folder below its root. Two migrations at once are safe: the
-second waits for the first's advisory lock and then finds nothing to do. A revision that fails leaves the ones before it.
+second waits for the first's advisory lock and then finds nothing to do. A revision that fails leaves those before it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""One worker process of a lane: `python -m fleet.workers.child --app ROOT LANE`, started by the lane's supervisor.
+"""One worker process of a lane: `python -m fleet.workers.child --app ROOT LANE ID`, started by its supervisor.
 
 On SIGTERM it hands back what it only prefetched, gives running jobs the lane's drain time, and ends. What runs longer
 returns to its queue when the process's heartbeat has been silent for 5 s. It dies with its supervisor.
@@ -77,11 +77,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m fleet.workers.child")
     parser.add_argument("--app", type=Path, required=True)
     parser.add_argument("lane")
+    parser.add_argument("worker_id")
     arguments = parser.parse_args()
     app = load(arguments.app)
     configured = settings()
     configure_logs(configured.log_format, configured.log_level)
     configure_clock(configured)
+    process_broker().broker_id = arguments.worker_id
     run(app, app.lane(arguments.lane))
     os._exit(0)  # a job left running past its drain must not keep the process; its message returns by the heartbeat
 

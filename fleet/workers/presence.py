@@ -107,8 +107,8 @@ def present(client: redis.Redis, namespace: str) -> list[Report]:
             pipe.zrem(seen, *gone)
             pipe.hdel(keys.processes(namespace), *gone)
             pipe.execute()
-    reports: dict[bytes, bytes] = client.hgetall(keys.processes(namespace))
-    return sorted((_parse(json.loads(raw)) for raw in reports.values()), key=lambda r: (r.kind, r.name, r.pid))
+    reports = client.hgetall(keys.processes(namespace)).values()
+    return sorted((_parse(json.loads(raw)) for raw in reports), key=lambda r: (r.kind, r.name, r.pid))
 
 
 def _parse(raw: dict[str, Any]) -> Report:

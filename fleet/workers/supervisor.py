@@ -3,8 +3,8 @@
 A child that dies within its first 5 s is restarted with a growing pause, up to 30 s, so that a lane which cannot start
 does not burn the machine. `/metrics` sums the children's metrics, on loopback unless told otherwise.
 
-Not guaranteed yet: that a hung child is noticed, nor that a dead child's messages return before its heartbeat has been
-silent for 5 s.
+When a child died its heartbeat is taken back, so that its messages return to their queues with the next command of any
+worker of the lane. Not guaranteed yet: that a hung child is noticed.
 """
 
 from __future__ import annotations
@@ -17,8 +17,11 @@ import sys
 import tempfile
 import threading
 import time
+import uuid
 from dataclasses import dataclass
 from pathlib import Path
+
+import redis
 
 from fleet.app import process_broker, settings
 from fleet.declarations import Lane
@@ -39,6 +42,7 @@ class _Child:
     """A place in the lane: its process, when it started, and how often it died young in a row."""
 
     process: subprocess.Popen[bytes]
+    worker_id: str
     started: float
     young_deaths: int = 0
 
@@ -86,19 +90,21 @@ class Supervisor:
         self._stop.set()
 
     def _start(self, young_deaths: int) -> None:
+        worker_id = str(uuid.uuid4())
         process = subprocess.Popen(
-            [sys.executable, "-m", "fleet.workers.child", "--app", str(self._root), self._lane.name],
+            [sys.executable, "-m", "fleet.workers.child", "--app", str(self._root), self._lane.name, worker_id],
             stdin=subprocess.DEVNULL,
             start_new_session=True,  # a signal to the terminal's group reaches the supervisor alone
             env={**os.environ, "PROMETHEUS_MULTIPROC_DIR": self._metrics_dir},
         )
-        self._children.append(_Child(process, time.monotonic(), young_deaths))
+        self._children.append(_Child(process, worker_id, time.monotonic(), young_deaths))
 
     def _replace_dead(self) -> None:
         now = time.monotonic()
         for child in [child for child in self._children if child.process.poll() is not None]:
             self._children.remove(child)
             self._forget_metrics(child.process.pid)
+            self._return_messages(child.worker_id)
             young = child.young_deaths + 1 if now - child.started < _YOUNG_SECONDS else 0
             pause = min(_LONGEST_PAUSE, 2.0 ** (young - 1)) if young else 0.0
             self._restarts.append((now + pause, young))
@@ -112,6 +118,12 @@ class Supervisor:
         for due, young in [restart for restart in self._restarts if restart[0] <= now]:
             self._restarts.remove((due, young))
             self._start(young)
+
+    def _return_messages(self, worker_id: str) -> None:
+        try:
+            process_broker().presume_dead(worker_id)
+        except redis.RedisError as error:
+            log.warning("worker_not_presumed_dead", lane=self._lane.name, error=str(error), returns_in="the heartbeat")
 
     def _drain(self) -> None:
         log.info("lane_draining", lane=self._lane.name, drain=str(self._lane.drain))
