@@ -120,15 +120,25 @@ def schedule(
 
 
 @cli.command()
-def status() -> None:
+def status(
+    require: Annotated[
+        str | None,
+        typer.Option(help="A lane or `beat`: exit 1 unless this host serves it. For a container's healthcheck."),
+    ] = None,
+) -> None:
     """What runs now: lanes, queues, who leads."""
     from fleet.servers import require_redis
     from fleet.views import status_tables
+    from fleet.workers.presence import require_here
 
     app = _start()
     broker = application.process_broker()
     require_redis(broker.client)
-    _print(*status_tables(app, broker))
+    if require is None:
+        _print(*status_tables(app, broker))
+    else:
+        name = require if require == "beat" else app.lane(require).name
+        require_here(broker.client, broker.namespace, name)
 
 
 def _print(*tables: object) -> None:

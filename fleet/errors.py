@@ -73,6 +73,10 @@ class EmbeddedServerFailed(FleetError):
     """Raised when an embedded Valkey or PostgreSQL does not start; the message names its log."""
 
 
+class NotServedHere(FleetError):
+    """Raised when a host that should serve a lane, or run a beat, has no process of it that reported lately."""
+
+
 class RetryLater(FleetError):
     """Raised when a job cannot go on now and knows when it can; `after` is a night duration."""
 

@@ -20,6 +20,7 @@ import redis
 
 from fleet.broker import keys
 from fleet.clock import clock
+from fleet.errors import NotServedHere
 from fleet.logs import get_logger
 
 log = get_logger(__name__)
@@ -109,6 +110,13 @@ def present(client: redis.Redis, namespace: str) -> list[Report]:
             pipe.execute()
     reports = client.hgetall(keys.processes(namespace)).values()
     return sorted((_parse(json.loads(raw)) for raw in reports), key=lambda r: (r.kind, r.name, r.pid))
+
+
+def require_here(client: redis.Redis, namespace: str, name: str) -> None:
+    """Raise `NotServedHere` unless a worker of this lane (or a beat, for `beat`) reported from this host lately."""
+    host = socket.gethostname()
+    if not any(r.name == name and r.host == host and r.kind in ("worker", "beat") for r in present(client, namespace)):
+        raise NotServedHere(f"No process of {name!r} on {host} reported in the last {_GONE_MS // 1000} s.")
 
 
 def _parse(raw: dict[str, Any]) -> Report:

@@ -46,7 +46,7 @@ def till_slip(rng: Random, german: bool) -> Printed:
         if german:
             cells = (130, _money(amount - tax, True)), (190, _money(tax, True)), (252, _money(amount, True))
             sheet.columns((-18, f"{'A' if rate > 10 else 'B'} {rate},0%"), *cells, size=9)
-        elif rate:
+        else:
             sheet.line(f"VAT {rate}.00% included", _money(tax, german), size=9)
     sheet.gap()
     sheet.line(
