@@ -6,7 +6,7 @@ BIN := .venv/bin
 RUN_STAMP := .venv/.installed
 DEV_STAMP := .venv/.installed-dev
 
-.PHONY: help night up test check clean
+.PHONY: help night up test soak check clean
 
 help:  ## what can be made
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -20,6 +20,9 @@ up: $(RUN_STAMP)  ## run the same fleet on the real clock until Ctrl-C
 test: $(DEV_STAMP)  ## everything: checks and tests, from nothing
 	$(MAKE) check
 	$(BIN)/python -m pytest $(TEST_ARGS)
+
+soak: $(DEV_STAMP)  ## the long tests: whole nights with a guard taken out
+	$(BIN)/python -m pytest -m soak $(TEST_ARGS)
 
 check: $(DEV_STAMP)  ## ruff, mypy, import-linter, fleet check
 	$(BIN)/ruff format --check .

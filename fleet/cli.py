@@ -41,10 +41,10 @@ def _start(*, follow_parent: bool = False) -> application.App:
     from fleet import clock, logs
     from fleet.workers.parent import die_with_parent
 
-    if follow_parent and os.environ.get("FLEET_PARENT") == str(os.getppid()):
-        die_with_parent(signal.SIGTERM)
     app = application.load(_root)
     configured = application.settings()
+    if follow_parent and configured.parent == os.getppid():
+        die_with_parent(signal.SIGTERM)
     logs.configure(configured.log_format, configured.log_level)
     clock.configure(configured)
     return app

@@ -137,17 +137,12 @@ def run_within(soft: timedelta, fn: Callable[P, R], *args: P.args, **kwargs: P.k
     ends = clock.monotonic() + soft.total_seconds()
     _current.ends = ends
     try:
-        _watchdog.arm(thread, ends)
-        return fn(*args, **kwargs)
-    finally:
-        _leave(thread)
-
-
-def _leave(thread: int) -> None:
-    """Disarm, also when a raise strikes on the way: raises are a second apart, so the second try is undisturbed."""
-    try:
-        _watchdog.disarm(thread)
-    except DeadlineExceeded:
+        try:
+            _watchdog.arm(thread, ends)
+            return fn(*args, **kwargs)
+        finally:
+            _watchdog.disarm(thread)
+    except DeadlineExceeded:  # perhaps on the way into `disarm`; raises are a second apart, so this one is undisturbed
         _watchdog.disarm(thread)
         raise
     finally:

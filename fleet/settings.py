@@ -32,6 +32,8 @@ class Settings(BaseSettings):
     leader_ttl: timedelta = timedelta(seconds=6)
     leader_renewal: timedelta = timedelta(seconds=2)
 
+    # Whoever starts a process and wants it to end with him puts his process id here.
+    parent: int | None = None
     metrics_host: str = "127.0.0.1"
     log_format: Literal["console", "json"] = "console"
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"

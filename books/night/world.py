@@ -83,7 +83,7 @@ def _server(
             stdout=log_file,
             stderr=subprocess.STDOUT,
             start_new_session=True,
-            env={**os.environ, **environment},
+            env={**os.environ, **environment, "FLEET_PARENT": str(os.getpid())},
         )
     try:
         yield process

@@ -21,6 +21,7 @@ from starlette.applications import Starlette
 from fleet.clock import clock, configure
 from fleet.errors import SettingsInvalid
 from fleet.settings import Settings
+from fleet.workers.parent import die_with_parent
 
 
 class Journal:
@@ -51,11 +52,17 @@ def parser(module: str, description: str) -> argparse.ArgumentParser:
 
 
 def set_clock() -> None:
-    """The night, if one is played, comes from the settings' environment like in every other process."""
+    """The night, if one is played, comes from the settings' environment like in every other process.
+
+    Whoever started the server for himself (`FLEET_PARENT`) takes it along when he ends.
+    """
     try:
-        configure(Settings.read())
+        settings = Settings.read()
     except SettingsInvalid as error:
         raise SystemExit(str(error)) from None
+    configure(settings)
+    if settings.parent == os.getppid():
+        die_with_parent(signal.SIGTERM)
 
 
 def end_at_once() -> None:

@@ -1,0 +1,214 @@
+"""Of any number of replicas one leads, and knows in time when it no longer does."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Callable
+from datetime import timedelta
+
+import pytest
+import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
+
+from beat.leader import MARGIN, Leader
+from fleet.broker import keys
+from tests.waiting import wait_until
+
+Replica = Callable[..., Leader]
+
+
+def test_of_two_replicas_one_leads_and_the_key_holds_its_token(
+    replica: Replica, redis_client: redis.Redis, namespace: str
+) -> None:
+    first = replica()
+    wait_until(first.leads)
+    second = replica()
+    ends = time.monotonic() + 1
+    while time.monotonic() < ends:
+        assert first.leads() and not second.leads()
+        assert redis_client.get(keys.leader(namespace)) == first.token.encode()
+        time.sleep(0.05)
+
+
+def test_the_lock_expires_by_itself_within_the_term(
+    replica: Replica, redis_client: redis.Redis, namespace: str
+) -> None:
+    leader = replica(ttl=timedelta(seconds=2))
+    wait_until(leader.leads)
+    assert 0 < redis_client.pttl(keys.leader(namespace)) <= 2000
+
+
+def test_renewal_carries_a_leader_past_its_first_term(replica: Replica, namespace: str) -> None:
+    leader = replica(ttl=timedelta(seconds=1), renewal=timedelta(milliseconds=100))
+    wait_until(leader.leads)
+    ends = time.monotonic() + 1.5
+    while time.monotonic() < ends:
+        assert leader.leads()
+        time.sleep(0.02)
+    assert leader.epoch == 1
+
+
+def test_a_foreign_token_is_neither_renewed_nor_released(
+    replica: Replica, redis_client: redis.Redis, namespace: str
+) -> None:
+    leader = replica()
+    wait_until(leader.leads)
+    redis_client.set(keys.leader(namespace), "somebody-else", px=30_000)
+    wait_until(lambda: not leader.leads())
+    leader.stop()
+    assert redis_client.get(keys.leader(namespace)) == b"somebody-else"
+    assert redis_client.pttl(keys.leader(namespace)) > 20_000, "renewed to the term of a replica it does not belong to"
+
+
+def test_a_leader_that_was_overthrown_unnoticed_does_not_release_its_successor(
+    replica: Replica, redis_client: redis.Redis, namespace: str
+) -> None:
+    leader = replica(ttl=timedelta(seconds=30), renewal=timedelta(seconds=20))
+    wait_until(leader.leads)
+    redis_client.set(keys.leader(namespace), "successor")
+    assert leader.leads(), "it cannot know yet"
+    leader.stop()
+    assert redis_client.get(keys.leader(namespace)) == b"successor"
+
+
+class Wire:
+    """A TCP hop in front of Redis that can swallow what the server says, as a broken network does."""
+
+    def __init__(self, url: str) -> None:
+        target = redis.Redis.from_url(url).connection_pool.connection_kwargs
+        self._target = (target["host"], target["port"])
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._sockets = [self._listener]
+        self.silent = threading.Event()
+        self.lose_next_reply = threading.Event()
+        threading.Thread(target=self._accept, daemon=True).start()
+        self.client = redis.Redis(
+            port=self._listener.getsockname()[1], socket_timeout=20, retry=Retry(NoBackoff(), 0), protocol=2
+        )
+
+    def close(self) -> None:
+        for open_socket in self._sockets:
+            open_socket.close()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                near, _ = self._listener.accept()
+            except OSError:
+                return
+            far = socket.create_connection(self._target)
+            self._sockets += [near, far]
+            threading.Thread(target=self._pump, args=(near, far, False), daemon=True).start()
+            threading.Thread(target=self._pump, args=(far, near, True), daemon=True).start()
+
+    def _pump(self, source: socket.socket, sink: socket.socket, is_reply: bool) -> None:
+        try:
+            while data := source.recv(65_536):
+                if is_reply and self.lose_next_reply.is_set():
+                    self.lose_next_reply.clear()
+                    break
+                if not (is_reply and self.silent.is_set()):
+                    sink.sendall(data)
+            sink.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            return
+
+
+@pytest.fixture
+def wire(redis_url: str):  # type: ignore[no-untyped-def]
+    made = Wire(redis_url)
+    yield made
+    made.close()
+
+
+def test_a_leader_whose_renewals_are_unanswered_stops_before_its_key_can_expire(
+    replica: Replica, wire: Wire, redis_client: redis.Redis, namespace: str
+) -> None:
+    # A long pause between renewals: the last one that Redis sees and the last one answered are then the same.
+    leader = replica(wire.client, ttl=timedelta(seconds=2), renewal=timedelta(milliseconds=1200))
+    wait_until(leader.leads)
+    wire.silent.set()
+    redis_client.persist(keys.leader(namespace))  # as if the silenced renewal came through much later
+    asked = time.monotonic()
+    wait_until(lambda: not leader.leads(), 3)
+    assert time.monotonic() - asked <= (timedelta(seconds=2) - MARGIN).total_seconds() + 0.1
+    wire.close()
+
+
+def test_the_term_is_trusted_from_when_the_request_left_not_from_when_the_answer_came(
+    replica: Replica, redis_client: redis.Redis, namespace: str
+) -> None:
+    leader = replica(ttl=timedelta(seconds=2), renewal=timedelta(seconds=60))
+    wait_until(leader.leads)
+    while leader.leads():
+        time.sleep(0.005)
+    left = redis_client.pttl(keys.leader(namespace))
+    assert left > 300, "it trusted its term nearly as long as its key lived, or longer"
+
+
+def test_a_renewal_whose_reply_was_lost_does_not_leave_the_fleet_without_a_leader(
+    replica: Replica, wire: Wire, redis_client: redis.Redis, namespace: str
+) -> None:
+    leader = replica(wire.client, ttl=timedelta(seconds=30), renewal=timedelta(milliseconds=200))
+    wait_until(leader.leads)
+    wire.lose_next_reply.set()
+    wait_until(lambda: not wire.lose_next_reply.is_set())
+    wait_until(lambda: not leader.leads(), 2)
+    wait_until(leader.leads, 2)
+    assert leader.epoch == 1, "the same term goes on"
+
+
+def test_busy_threads_do_not_starve_renewal(replica: Replica) -> None:
+    stop = threading.Event()
+
+    def spin() -> None:
+        number = 0
+        while not stop.is_set():
+            number += 1
+
+    leader = replica(ttl=timedelta(seconds=2), renewal=timedelta(milliseconds=300))
+    wait_until(leader.leads)
+    busy = [threading.Thread(target=spin) for _ in range(6)]
+    for thread in busy:
+        thread.start()
+    try:
+        ends = time.monotonic() + 2.5
+        while time.monotonic() < ends:
+            assert leader.leads()
+            time.sleep(0.02)
+    finally:
+        stop.set()
+        for thread in busy:
+            thread.join()
+
+
+def test_each_term_has_an_epoch_of_its_own_and_a_follower_leads_at_once_after_a_release(replica: Replica) -> None:
+    first = replica(ttl=timedelta(seconds=20), renewal=timedelta(milliseconds=200))
+    wait_until(first.leads)
+    second = replica(ttl=timedelta(seconds=20), renewal=timedelta(milliseconds=200))
+    assert first.epoch == 1
+    stopped = time.monotonic()
+    first.stop()
+    assert not first.leads()
+    wait_until(second.leads, 2)
+    assert time.monotonic() - stopped < 1
+    assert second.epoch == 2
+
+
+def test_a_leader_that_goes_silent_is_followed_once_its_term_has_ended(
+    replica: Replica, wire: Wire, namespace: str
+) -> None:
+    first = replica(wire.client, ttl=timedelta(seconds=1))
+    wait_until(first.leads)
+    second = replica(ttl=timedelta(seconds=1))
+    wire.silent.set()
+    # The request still passes; only nothing comes back. Cut it whole, so that no renewal reaches the server either.
+    wire.close()
+    ends = time.monotonic() + 4
+    while not second.leads():
+        assert time.monotonic() < ends
+        time.sleep(0.005)
+    assert not first.leads(), "two replicas believe that they lead"
