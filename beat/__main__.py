@@ -17,6 +17,7 @@ import redis
 from beat.alarm import alarm_clock
 from beat.fire import Firer
 from beat.leader import Leader
+from fleet import metrics
 from fleet.app import App, load, process_broker, settings
 from fleet.clock import configure as configure_clock
 from fleet.logs import configure as configure_logs
@@ -50,7 +51,11 @@ def run(app: App) -> None:
     )
     firer = Firer(broker, leader, app.schedule)
     alarm = alarm_clock(app.schedule, rings.put)
-    report = lambda: Report("beat", "beat", worker_id=leader.token, leads=leader.leads())  # noqa: E731
+    where = metrics.serve(configured.metrics_host)
+
+    def report() -> Report:
+        return Report("beat", "beat", worker_id=leader.token, leads=leader.leads(), metrics=where)
+
     presence = Presence(broker.client, broker.namespace, report)
     leader.start()
     alarm.start()

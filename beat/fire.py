@@ -71,7 +71,8 @@ class Firer:
         if mark is None:
             self._send(entry, mark, [LedgerLine("new", now, now, 0)], None)
             return
-        slots = list(slots_between(entry, wire.from_ms(mark), now))
+        # The mark is rounded down to a millisecond: the slot it stands for may lie after it, and has its verdict.
+        slots = [slot for slot in slots_between(entry, wire.from_ms(mark), now) if wire.to_ms(slot) > mark]
         if not slots:
             return
         *older, latest = slots

@@ -105,7 +105,7 @@ def _stop_graces(text: str) -> dict[str, tuple[str, timedelta]]:
     for service, body in (yaml.safe_load(text).get("services") or {}).items():
         command = body.get("command") or []
         words = command.split() if isinstance(command, str) else [str(word) for word in command]
-        if "work" in words:
+        if "work" in words[:-1]:
             graces[service] = (words[words.index("work") + 1], _docker_duration(body.get("stop_grace_period", "10s")))
     return graces
 

@@ -21,14 +21,20 @@ _FILLER = """
 a an the is are be of at for it its this that to as we so because budget soft hard limit timeout deadline
 default value time long enough ok fine good second seconds minute minutes hour hours s m h min mins sec
 secs max maximum most least about around allowed allow needed
+one two three four five six seven eight nine ten fifteen twenty thirty forty fifty sixty ninety hundred thousand half
 """
 _EMPTY_WORDS = frozenset(_FILLER.split())
 
 
-def reason_says_something(because: str) -> bool:
-    """Whether a reason holds at least two words beyond numbers, units and filler."""
-    words = [word for word in re.findall(r"[^\W\d_]+", because.lower()) if word not in _EMPTY_WORDS]
+def reason_says_something(because: object) -> bool:
+    """Whether a reason is a text that holds at least two words beyond numbers, units and filler."""
+    text = because.lower() if isinstance(because, str) else ""
+    words = [word for word in re.findall(r"[^\W\d_]+", text) if word not in _EMPTY_WORDS]
     return len(words) >= 2
+
+
+def _above_zero(value: object) -> bool:
+    return isinstance(value, timedelta) and value > ZERO
 
 
 @dataclass(frozen=True)
@@ -47,7 +53,7 @@ class Budget:
 
     def __post_init__(self) -> None:
         for name, value in (("soft", self.soft), ("hard", self.hard)):
-            if not isinstance(value, timedelta) or not ZERO < value <= _MOST:
+            if not _above_zero(value) or value > _MOST:
                 raise BudgetInvalid(
                     f"Budget({name}={value!r}): give a timedelta above zero and up to {_MOST.days} days."
                 )
@@ -74,7 +80,8 @@ class Retry:
     def __post_init__(self) -> None:
         if self.attempts < 1:
             raise DeclarationInvalid(f"Retry(attempts={self.attempts}): a job runs at least once.")
-        if not ZERO < self.first <= self.longest <= _MOST:
+        spans = _above_zero(self.first) and _above_zero(self.longest)
+        if not spans or not self.first <= self.longest <= _MOST:
             raise DeclarationInvalid(
                 f"Retry(first={self.first}, longest={self.longest}): 0 < first <= longest <= {_MOST.days} days."
             )
@@ -108,7 +115,11 @@ class Lane:
                 raise DeclarationInvalid(f"Lane({self.name!r}, {field}={value}): give at least 1.")
         if not 0 <= self.nice <= 19:
             raise DeclarationInvalid(f"Lane({self.name!r}, nice={self.nice}): give 0 to 19.")
-        if self.drain <= ZERO:
+        if not isinstance(self.budget, Budget) or not isinstance(self.retry, Retry):
+            raise DeclarationInvalid(
+                f"Lane({self.name!r}, budget={self.budget!r}, retry={self.retry!r}): give a Budget and a Retry."
+            )
+        if not _above_zero(self.drain):
             raise DeclarationInvalid(f"Lane({self.name!r}, drain={self.drain}): give a time above zero.")
 
 
@@ -133,9 +144,9 @@ class Entry:
             object.__setattr__(self, "actor", self.name)
         if (self.cron is None) == (self.every is None):
             raise DeclarationInvalid(f"Entry({self.name!r}): give either cron= or every=.")
-        if self.every is not None and self.every < timedelta(seconds=1):
+        if self.every is not None and not (_above_zero(self.every) and self.every >= timedelta(seconds=1)):
             raise DeclarationInvalid(f"Entry({self.name!r}, every={self.every}): give at least one second.")
-        if self.expires <= ZERO:
+        if not _above_zero(self.expires):
             raise DeclarationInvalid(f"Entry({self.name!r}, expires={self.expires}): give a time above zero.")
         if not reason_says_something(self.because):
             raise DeclarationInvalid(f"Entry({self.name!r}, because={self.because!r}): say why it runs then.")

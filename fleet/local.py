@@ -15,13 +15,13 @@ from pathlib import Path
 
 import redis
 from rich.console import Console
-from sqlalchemy import create_engine
+from sqlalchemy import create_engine, make_url
 
 from fleet import app as application
 from fleet import embedded
 from fleet.servers import require_postgres, require_redis
 from fleet.settings import Settings
-from fleet.storage.database import psycopg_url
+from fleet.storage.engine import psycopg_url
 from fleet.storage.migrate import migrate
 from fleet.up import Fleet
 
@@ -60,7 +60,8 @@ def run_until_interrupted(root: Path, *, folder: Path, beats: int) -> None:
     with servers(root, folder.resolve()) as urls:
         app = application.load(root)
         fleet = Fleet(app, folder.resolve() / "logs", environment={}, beats=beats)
-        console.print(f"Redis       {urls.redis_url}\nPostgreSQL  {urls.database_url}\nlogs        {fleet.logs}")
+        where = [make_url(url).render_as_string(hide_password=True) for url in (urls.redis_url, urls.database_url)]
+        console.print(f"Redis       {where[0]}\nPostgreSQL  {where[1]}\nlogs        {fleet.logs}")
         fleet.start_lanes()
         fleet.start_beats()
         console.print(f"{len(app.lanes)} lanes and {beats} beat(s) started; `fleet status` shows them. Ctrl-C ends.")

@@ -31,6 +31,15 @@ def _metrics() -> dict[str, Any]:
     }
 
 
+def serve(host: str, registry: Any = None) -> str:
+    """Serve a registry, by default this process's own, on a free port of `host`; returns the address."""
+    from prometheus_client import REGISTRY, start_http_server
+
+    _metrics()  # so that the first scrape shows each of them
+    server, _ = start_http_server(0, addr=host, registry=registry or REGISTRY)
+    return f"http://{host}:{server.server_port}/metrics"
+
+
 def message_ended(queue: str, actor: str, outcome: str) -> None:
     _metrics()["messages"].labels(queue, actor, outcome).inc()
 

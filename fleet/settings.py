@@ -47,6 +47,20 @@ class Settings(BaseSettings):
             raise ValueError("give an instant with its UTC offset, for example 2026-03-02T00:00:00+01:00")
         return value
 
+    @field_validator("redis_url")
+    @classmethod
+    def _redis(cls, value: str | None) -> str | None:
+        if value is not None and not value.startswith(("redis://", "rediss://", "unix://")):
+            raise ValueError("give a URL, for example redis://127.0.0.1:6379/0")
+        return value
+
+    @field_validator("database_url")
+    @classmethod
+    def _postgres(cls, value: str | None) -> str | None:
+        if value is not None and not value.startswith(("postgresql://", "postgresql+", "postgres://")):
+            raise ValueError("give a URL, for example postgresql://fleet@127.0.0.1:5432/fleet")
+        return value
+
     @classmethod
     def read(cls, **values: Any) -> Self:
         """Read the environment.
@@ -56,9 +70,11 @@ class Settings(BaseSettings):
         try:
             return cls(**values)
         except ValidationError as error:
-            prefix = cls.model_config.get("env_prefix", "")
-            lines = [
-                f"{prefix}{'_'.join(str(part) for part in fault['loc'])}".upper() + f": {fault['msg']}"
-                for fault in error.errors()
-            ]
+            lines = [f"{cls._variable(fault['loc'])}: {fault['msg']}" for fault in error.errors()]
             raise SettingsInvalid("Settings: " + "; ".join(lines)) from None
+
+    @classmethod
+    def _variable(cls, where: tuple[int | str, ...]) -> str:
+        """The environment's name of a setting; one with an alias stands in `where` by that alias."""
+        name = "_".join(str(part) for part in where)
+        return f"{cls.model_config.get('env_prefix', '')}{name}".upper() if where[0] in cls.model_fields else name

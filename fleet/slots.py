@@ -57,7 +57,10 @@ def next_slot(entry: Entry, after: datetime) -> datetime | None:
     return next(slots_after(entry, after), None)
 
 
-def shortest_period(entry: Entry, start: datetime, sample: int = 60) -> timedelta | None:
-    """The shortest gap between the next slots of an entry; None if it has fewer than two."""
+def shortest_period(entry: Entry, start: datetime, sample: int = 400) -> timedelta | None:
+    """The shortest gap between the next slots of an entry; None if it has fewer than two.
+
+    The sample of a daily entry is longer than a year, so that it holds the short day of a change of clocks.
+    """
     slots = [slot for _, slot in zip(range(sample), slots_after(entry, start), strict=False)]
     return min((later - earlier for earlier, later in pairwise(slots)), default=None)

@@ -23,7 +23,7 @@ from fleet import app as application
 from fleet import embedded
 from fleet.clock import clock
 from fleet.settings import Settings
-from fleet.storage import database as storage
+from fleet.storage import engine as storage
 from fleet.storage.migrate import migrate
 
 ROOT = Path(__file__).parent.parent

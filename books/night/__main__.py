@@ -21,6 +21,9 @@ def main(
     seed: Annotated[int, typer.Option(envvar="NIGHT_SEED", help="What the night is drawn from.")] = 1,
     folder: Annotated[Path, typer.Option(help="Where servers, files and logs live; emptied first.")] = Path(".night"),
     json: Annotated[Path | None, typer.Option("--json", help="Write the report to this file, too.")] = None,
+    picture: Annotated[
+        Path | None, typer.Option(help="Write the live view of the busiest minutes to this SVG.")
+    ] = None,
     real_clock: Annotated[
         bool, typer.Option("--real-clock", help="Run until Ctrl-C instead, on the real clock.")
     ] = False,
@@ -34,7 +37,7 @@ def main(
         return
     from books.night.play import play
 
-    report = play(Plan(seconds, seed, folder.resolve()), console)
+    report = play(Plan(seconds, seed, folder.resolve()), console, picture)
     console.print(report.table())
     if json is not None:
         report.write(json)

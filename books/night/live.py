@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from datetime import datetime
+from io import StringIO
+from pathlib import Path
 
-from rich.console import Group, RenderableType
+from rich.console import Console, Group, RenderableType
 from rich.panel import Panel
 from rich.progress_bar import ProgressBar
 from rich.table import Table
@@ -32,6 +34,13 @@ def view(app: App, broker: FleetBroker, faults: Faults) -> RenderableType:
     beside = Table.grid(padding=(0, 2))
     beside.add_row(beats_table(reports), _running(reports))
     return Panel(Group(head, lanes_table(app, broker, reports), beside, _crashes(faults)), title="Nightshift")
+
+
+def save_picture(seen: RenderableType, path: Path) -> None:
+    """Write one picture as SVG."""
+    console = Console(record=True, width=118, file=StringIO())
+    console.print(seen)
+    console.save_svg(str(path), title="make night")
 
 
 def _next(app: App, now: datetime) -> str:

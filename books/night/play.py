@@ -10,6 +10,7 @@ import fcntl
 import os
 import shutil
 import time
+import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
@@ -22,7 +23,7 @@ from sqlalchemy import text
 from books.night import judge_bank, judge_desk, judge_house, judge_slots
 from books.night.desk import Desk, fill
 from books.night.faults import Faults
-from books.night.live import view
+from books.night.live import save_picture, view
 from books.night.plan import ACCOUNTS, EVENING, Plan
 from books.night.report import Line, Report
 from books.night.world import World, sandbox
@@ -40,7 +41,7 @@ from fleet.up import Fleet
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 _LOOK_SECONDS = 0.05
-_PICTURE_SECONDS = 0.5
+_VIEW_SECONDS = 0.5
 _SETTLE = timedelta(
     seconds=90
 )  # real: the longest retry delay, compressed, and a killed worker's heartbeat many times over
@@ -51,13 +52,13 @@ class NightRefused(FleetError):
     """Raised when a night cannot be played here: its folder is in use, or its database is not empty."""
 
 
-def play(plan: Plan, console: Console) -> Report:
-    """Play the night and judge it.
+def play(plan: Plan, console: Console, picture: Path | None = None) -> Report:
+    """Play the night and judge it; `picture` gets the live view of its busiest minutes as SVG.
 
     Raises `NightRefused`, `SandboxFailed`, `ServerUnreachable`, `ServerTooOld` or `EmbeddedServerFailed`.
     """
     with _own_folder(plan.folder), servers(ROOT, plan.folder / "servers"):
-        os.environ["FLEET_NAMESPACE"] = f"night-{plan.folder.name.strip('.')}-{plan.seed}"
+        os.environ["FLEET_NAMESPACE"] = f"night-{uuid.uuid4().hex[:12]}"
         night = plan.clock_from(clock.real_now())
         environment = {**clocks.environment(night), "FLEET_LOG_FORMAT": "json"}
         os.environ.update(environment)
@@ -68,7 +69,7 @@ def play(plan: Plan, console: Console) -> Report:
             logs.configure("json", "WARNING")
             _require_empty()
             expected = fill(plan.folder / "inbox", seed=plan.seed, today=EVENING.date())
-            return _Night(plan, app, world, expected, console).play()
+            return _Night(plan, app, world, expected, console).play(picture)
 
 
 @contextmanager
@@ -101,20 +102,23 @@ class _Night:
         self._faults = Faults(plan, self._fleet, self._broker)
         self._died: dict[str, int] = {}
 
-    def play(self) -> Report:
+    def play(self, picture: Path | None) -> Report:
         desk = Desk(self._expected)
         self._fleet.start_lanes()
         self._fleet.start_beats()
         try:
             with Live(console=self._console, refresh_per_second=4, transient=True) as live:
-                picture = 0.0
+                shown = 0.0
                 while clock.now() <= self._plan.ends:
                     desk.act(clock.now())
                     self._faults.tick()
                     self._note_ended()
-                    if time.monotonic() - picture > _PICTURE_SECONDS:
-                        live.update(view(self._app, self._broker, self._faults))
-                        picture = time.monotonic()
+                    if time.monotonic() - shown > _VIEW_SECONDS:
+                        seen, shown = view(self._app, self._broker, self._faults), time.monotonic()
+                        live.update(seen)
+                        if picture is not None and self._faults.crash is not None and self._faults.crash.restarted_in:
+                            save_picture(seen, picture)
+                            picture = None
                     time.sleep(_LOOK_SECONDS)
             self._drain()
             bank = list(judge_bank.judge(self._plan, self._world, self._expected, self._faults.crash))

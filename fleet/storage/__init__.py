@@ -4,6 +4,6 @@
 without one, and then `session()` raises `SettingsInvalid`.
 """
 
-from fleet.storage.database import database, session
+from fleet.storage.engine import database, session
 
 __all__ = ["database", "session"]

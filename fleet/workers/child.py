@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import os
 import signal
+import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -52,7 +53,10 @@ def run(app: App, lane: Lane) -> None:
     broker = process_broker()
     broker.add_middleware(_Running())
     heartbeat = Heartbeat(broker)
-    report = lambda: Report("worker", lane.name, worker_id=broker.broker_id, jobs=running_jobs.now())  # noqa: E731
+
+    def report() -> Report:
+        return Report("worker", lane.name, worker_id=broker.broker_id, jobs=running_jobs.now())
+
     presence = Presence(broker.client, broker.namespace, report)
     worker = Worker(broker, queues=set(lane.queues), worker_threads=lane.threads)
     if lane.prefetch is not None:
@@ -85,6 +89,7 @@ def main() -> None:
     configure_clock(configured)
     process_broker().broker_id = arguments.worker_id
     run(app, app.lane(arguments.lane))
+    sys.stdout.flush()  # what jobs printed; `os._exit` would drop it
     os._exit(0)  # a job left running past its drain must not keep the process; its message returns by the heartbeat
 
 

@@ -23,6 +23,7 @@ from pathlib import Path
 
 import redis
 
+from fleet import metrics
 from fleet.app import process_broker, settings
 from fleet.declarations import Lane
 from fleet.logs import get_logger
@@ -106,7 +107,7 @@ class Supervisor:
             self._forget_metrics(child.process.pid)
             self._return_messages(child.worker_id)
             young = child.young_deaths + 1 if now - child.started < _YOUNG_SECONDS else 0
-            pause = min(_LONGEST_PAUSE, 2.0 ** (young - 1)) if young else 0.0
+            pause = _pause(young)
             self._restarts.append((now + pause, young))
             log.error(
                 "worker_died",
@@ -141,19 +142,22 @@ class Supervisor:
                 child.process.wait()
 
     def _serve_metrics(self) -> str:
-        from prometheus_client import CollectorRegistry, start_http_server
+        from prometheus_client import CollectorRegistry
         from prometheus_client.multiprocess import MultiProcessCollector
 
         registry = CollectorRegistry()
         MultiProcessCollector(registry, path=self._metrics_dir)  # type: ignore[no-untyped-call]
-        host = settings().metrics_host
-        server, _ = start_http_server(0, addr=host, registry=registry)
-        return f"http://{host}:{server.server_port}/metrics"
+        return metrics.serve(settings().metrics_host, registry)
 
     def _forget_metrics(self, pid: int) -> None:
         from prometheus_client.multiprocess import mark_process_dead
 
         mark_process_dead(pid, path=self._metrics_dir)  # type: ignore[no-untyped-call]
+
+
+def _pause(young_deaths: int) -> float:
+    """Seconds before the next start: 0, 1, 2, 4 … up to the longest, however many deaths there were."""
+    return min(_LONGEST_PAUSE, 2.0 ** min(young_deaths - 1, 10)) if young_deaths else 0.0
 
 
 def _cause(returncode: int) -> str:

@@ -14,6 +14,7 @@ from fleet import app as application
 from fleet.broker import FleetBroker
 from fleet.clock import clock
 from fleet.settings import Settings
+from middleware import default_order
 
 TTL = timedelta(seconds=2)
 RENEWAL = timedelta(milliseconds=200)
@@ -38,7 +39,7 @@ def replica(redis_url: str, namespace: str) -> Iterator[Callable[..., Leader]]:
 @pytest.fixture
 def broker(redis_url: str, namespace: str, monkeypatch: pytest.MonkeyPatch) -> FleetBroker:
     """A broker of the test's own with one actor, `job`, on the queue `work`."""
-    made = FleetBroker(lambda: Settings(redis_url=redis_url, namespace=namespace), middleware=[])
+    made = FleetBroker(lambda: Settings(redis_url=redis_url, namespace=namespace), middleware=default_order())
     monkeypatch.setattr(application, "process_broker", lambda: made)
     budget = Budget(timedelta(seconds=1), timedelta(seconds=2), because="nothing is run by the beat")
 
