@@ -19,6 +19,7 @@ from beat.fire import Firer
 from beat.leader import Leader
 from fleet import metrics
 from fleet.app import App, load, process_broker, settings
+from fleet.clock import clock
 from fleet.clock import configure as configure_clock
 from fleet.logs import configure as configure_logs
 from fleet.logs import get_logger
@@ -35,8 +36,11 @@ _STOP = object()
 def run(app: App) -> None:
     """Beat until SIGTERM or SIGINT.
 
-    Raises `ServerUnreachable` or `ServerTooOld` if Redis cannot be used at the start.
+    Raises `NotDeclared` if an entry names an actor that is not there, `ServerUnreachable` or `ServerTooOld` if Redis
+    cannot be used at the start.
     """
+    for entry in app.schedule:
+        app.actor(entry.actor)
     broker, configured = process_broker(), settings()
     require_redis(broker.client)
     rings: queue.SimpleQueue[object] = queue.SimpleQueue()
@@ -71,14 +75,16 @@ def run(app: App) -> None:
 
 
 def _fire_until_stopped(rings: queue.SimpleQueue[object], firer: Firer) -> None:
-    lost = False
+    lost, next_pass = False, clock.monotonic()
     while True:
         try:
-            ring = rings.get(timeout=_PASS_SECONDS)
+            ring = rings.get(timeout=max(0.0, next_pass - clock.monotonic()))
         except queue.Empty:
             ring = _ALL
         if ring is _STOP:
             return
+        if clock.monotonic() >= next_pass:  # however often some entries ring, those whose ring was lost get their pass
+            ring, next_pass = _ALL, clock.monotonic() + _PASS_SECONDS
         try:
             firer.pass_over(None if ring is _ALL else [str(ring)])
         except redis.RedisError as error:

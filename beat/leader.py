@@ -59,6 +59,7 @@ class Leader:
         self._thread = threading.Thread(target=self._run, name="leader", daemon=True)
 
     def start(self) -> None:
+        metrics.leading(False)  # registers the metrics before there are two threads that could both be the first
         self._thread.start()
 
     def leads(self) -> bool:

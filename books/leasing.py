@@ -10,16 +10,17 @@ again and takes the row over by its id; failing that, a janitor ends the row onc
 
 from __future__ import annotations
 
-from _thread import allocate_lock, start_new_thread
+from _thread import allocate_lock
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import copy_context
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import cache
 from queue import Empty, SimpleQueue
+from threading import Thread
 from typing import Any, Generic, TypeVar, cast
 
-from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session
 
 from fleet.actor import FleetActor, current_message
@@ -117,23 +118,24 @@ class Hold(Generic[Row]):
     def _say(self, status: str, outcome: str) -> None:
         """The row's end on the way out of an error, which must not be replaced by a second one.
 
-        Written from a thread of its own: the deadline is raised in this one again until it leaves, and a raise that
+        Written by a thread of its own: the deadline is raised in this one again until it leaves, and a raise that
         strikes inside the driver costs the write. It may strike between any two lines here, so each can be repeated.
         """
-        context, only_one, said = copy_context(), allocate_lock(), SimpleQueue[None]()
-        ended: list[bool] = []
+        context, only_once, said = copy_context(), allocate_lock(), SimpleQueue[None]()
+        asked = ended = False
 
         def write() -> None:
-            if only_one.acquire(blocking=False):
+            nonlocal ended
+            if only_once.acquire(blocking=False):
                 context.run(self._write_outcome, status, outcome)
-                ended.append(True)
+                ended = True
                 said.put(None)
 
-        started = False
         for _ in range(_STRIKES):
             try:
-                if not started:
-                    started = bool(start_new_thread(write, ()))
+                if not asked:
+                    _outcomes.put(write)
+                    asked = True
                 if not ended:
                     said.get(timeout=_OUTCOME_WITHIN.total_seconds())
                 return
@@ -146,12 +148,33 @@ class Hold(Generic[Row]):
     def _write_outcome(self, status: str, outcome: str) -> None:
         try:
             self.finish(status, outcome)
-        except (SQLAlchemyError, LeaseLost) as error:
+        except Exception as error:  # the thread is everybody's
             log.error("outcome_not_written", row=f"{self.model.__name__} {self.row.id}", error=repr(error))
+
+
+_outcomes: SimpleQueue[Callable[[], None]] = SimpleQueue()
+
+
+@cache
+def _outcome_writer() -> Thread:
+    """The process's one writer of outcomes, started at the first claim.
+
+    Not at the deadline: until a new thread runs, CPython keeps it under its maker's id, and a raise meant for the
+    maker strikes the new thread instead.
+    """
+
+    def write_for_ever() -> None:
+        while True:
+            _outcomes.get()()
+
+    thread = Thread(target=write_for_ever, name="outcomes", daemon=True)
+    thread.start()
+    return thread
 
 
 def take(model: type[Row], row_id: int, *, token: str, claimable: Sequence[str]) -> Hold[Row] | None:
     """Claim a row for the message `token`; None, and a line in the log, if there is nothing to do on it."""
+    _outcome_writer()
     with session() as s:
         row = leases.claim(s, model, row_id, token=token, lease=lease_time(), claimable=claimable)
     if row is None:

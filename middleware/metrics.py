@@ -18,6 +18,10 @@ class Metrics(Middleware):
     def __init__(self) -> None:
         self._started = threading.local()
 
+    def before_worker_boot(self, broker: Broker, worker: Any) -> None:
+        for queue in broker.get_declared_queues():
+            metrics.job_running(queue, 0)  # registers the metrics before many threads could be the first at once
+
     def before_process_message(self, broker: Broker, message: MessageProxy) -> None:
         self._started.at = clock.monotonic()
         metrics.job_running(message.queue_name, +1)

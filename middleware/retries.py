@@ -25,11 +25,8 @@ class LaneRetries(Retries):
     ) -> None:
         if exception is None:
             return
-        shape = _shape(broker, message)
-        if shape is not None:
-            message.options.setdefault("max_retries", shape.attempts - 1)
-            message.options.setdefault("min_backoff", wire.duration_ms(clock.to_real(shape.first)))
-            message.options.setdefault("max_backoff", wire.duration_ms(clock.to_real(shape.longest)))
+        for name, value in _options(broker, message).items():
+            message.options.setdefault(name, value)
         if isinstance(exception, RetryLater):
             delayed = Retry(str(exception), delay=wire.duration_ms(clock.to_real(exception.after)))
             super().after_process_message(broker, message, result=result, exception=delayed)  # type: ignore[no-untyped-call]
@@ -37,8 +34,17 @@ class LaneRetries(Retries):
         super().after_process_message(broker, message, result=result, exception=exception)  # type: ignore[no-untyped-call]
 
 
-def _shape(broker: Broker, message: MessageProxy) -> declarations.Retry | None:
+def _options(broker: Broker, message: MessageProxy) -> dict[str, int]:
+    """The shape in stock's words, without those that the actor was declared with (`max_retries=`) itself."""
     actor = broker.actors.get(message.actor_name)
     own = actor.retry if isinstance(actor, FleetActor) else None
     lane = broker.lanes.get(message.queue_name) if isinstance(broker, FleetBroker) else None
-    return own or (lane.retry if lane else None)
+    shape: declarations.Retry | None = own or (lane.retry if lane else None)
+    if actor is None or shape is None:
+        return {}
+    options = {
+        "max_retries": shape.attempts - 1,
+        "min_backoff": wire.duration_ms(clock.to_real(shape.first)),
+        "max_backoff": wire.duration_ms(clock.to_real(shape.longest)),
+    }
+    return {name: value for name, value in options.items() if name not in actor.options}

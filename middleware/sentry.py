@@ -9,6 +9,8 @@ from typing import Any
 
 from dramatiq import Broker, MessageProxy, Middleware
 
+_FLUSH_SECONDS = 2.0
+
 
 class Sentry(Middleware):
     """Reports dead letters, tagged with queue, actor and attempt."""
@@ -32,6 +34,12 @@ class Sentry(Middleware):
             default_integrations=False,
         )
         self._on = True
+
+    def after_worker_shutdown(self, broker: Broker, worker: Any) -> None:
+        if self._on:
+            import sentry_sdk
+
+            sentry_sdk.flush(timeout=_FLUSH_SECONDS)  # a worker process leaves by os._exit, past the SDK's own hooks
 
     def after_process_message(
         self, broker: Broker, message: MessageProxy, *, result: Any = None, exception: BaseException | None = None

@@ -13,12 +13,11 @@ from __future__ import annotations
 
 import json
 import re
-from datetime import UTC, datetime, timedelta
-from email.utils import parsedate_to_datetime
+from datetime import timedelta
 
 import httpx
 
-from fleet.clock import clock
+from books.retry_after import retry_after
 from fleet.errors import FleetError, RetryLater
 
 NO_RESET_TOLD = timedelta(hours=1)
@@ -86,7 +85,7 @@ def words(response: httpx.Response) -> str:
 
 def wait(response: httpx.Response) -> timedelta:
     """How long until the next request is allowed: a night duration between 1 s and a day."""
-    told = _retry_after(response.headers.get("retry-after"))
+    told = retry_after(response.headers.get("retry-after"))
     for scope in ("account_success_", ""):
         if told is None and not _header(response, f"{scope}remaining"):
             reset = _header(response, f"{scope}reset")
@@ -103,19 +102,3 @@ def _header(response: httpx.Response, name: str) -> int | None:
     name = f"x_ratelimit_{name}"
     value: str | None = response.headers.get(f"http_{name}", response.headers.get(name.replace("_", "-")))
     return int(value) if value is not None and value.isascii() and value.isdigit() and len(value) < 10 else None
-
-
-def _retry_after(value: str | None) -> timedelta | None:
-    if value is None:
-        return None
-    if value.isascii() and value.isdigit():
-        return timedelta(seconds=int(value[:9]))
-    try:
-        instant = parsedate_to_datetime(value)
-    except ValueError:
-        return None
-    return _aware(instant) - clock.now()
-
-
-def _aware(instant: datetime) -> datetime:
-    return instant if instant.tzinfo else instant.replace(tzinfo=UTC)

@@ -6,11 +6,10 @@ said and what an answer held are cut short.
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
-from email.utils import parsedate_to_datetime
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from fleet.clock import clock
+from books.retry_after import retry_after
 from fleet.errors import FleetError, RetryLater
 
 if TYPE_CHECKING:
@@ -49,24 +48,10 @@ def refusal(error: openai.APIStatusError, subject: str) -> FleetError:
     return ModelRefused(f"{subject}: {said} ({status}); check the key, the model's name and what was asked for")
 
 
-def wait(retry_after: str | None) -> timedelta:
+def wait(header: str | None) -> timedelta:
     """How long until the next request is allowed, from seconds or an HTTP date: a night duration of 1 s to a day."""
-    told = None if retry_after is None else _told(retry_after.strip())
+    told = retry_after(header)
     return max(timedelta(seconds=1), min(NO_RESET_TOLD if told is None else told, LONGEST_RESET))
-
-
-def _told(value: str) -> timedelta | None:
-    if value.isascii() and value.isdigit():
-        return timedelta(seconds=int(value[:9]))
-    try:
-        instant = parsedate_to_datetime(value)
-    except ValueError:
-        return None
-    return _aware(instant) - clock.now()
-
-
-def _aware(instant: datetime) -> datetime:
-    return instant if instant.tzinfo else instant.replace(tzinfo=UTC)
 
 
 def _words(error: openai.APIStatusError) -> str:

@@ -202,7 +202,9 @@ def test_each_term_has_an_epoch_of_its_own_and_a_follower_leads_at_once_after_a_
     assert second.epoch == 2
 
 
-def test_a_leader_that_is_cut_off_is_followed_once_its_term_has_ended_never_before(replica: Replica, wire: Wire) -> None:
+def test_a_leader_that_is_cut_off_is_followed_once_its_term_has_ended_never_before(
+    replica: Replica, wire: Wire
+) -> None:
     first = replica(wire.client, ttl=timedelta(seconds=1))
     wait_until(first.leads)
     second = replica(ttl=timedelta(seconds=1))

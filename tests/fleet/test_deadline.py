@@ -1,0 +1,205 @@
+"""The soft budget is raised in the job's own thread, while its body runs and never after."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from datetime import timedelta
+from types import FrameType
+from typing import Any
+
+import pytest
+
+from fleet import deadline, queue
+from fleet.errors import DeadlineExceeded
+
+SHORT = timedelta(seconds=0.1)
+
+
+@pytest.fixture(autouse=True)
+def nothing_left_behind() -> Iterator[None]:
+    yield
+    assert threading.get_ident() not in deadline._watchdog._armed
+    assert deadline.remaining() is None
+
+
+def spin(seconds: float) -> None:
+    """Hold the thread in pure Python."""
+    ends = time.monotonic() + seconds
+    while time.monotonic() < ends:
+        pass
+
+
+def test_a_loop_in_pure_python_is_ended_at_its_soft_budget() -> None:
+    started = time.monotonic()
+    with pytest.raises(DeadlineExceeded):
+        deadline.run_within(SHORT, spin, 30)
+    assert 0.1 <= time.monotonic() - started < 5
+
+
+def test_a_jobs_own_except_exception_cannot_swallow_the_end_of_its_budget() -> None:
+    def stubborn() -> None:
+        while True:
+            try:
+                spin(30)
+            except Exception:
+                continue
+
+    with pytest.raises(DeadlineExceeded):
+        deadline.run_within(SHORT, stubborn)
+
+
+def test_a_bare_except_is_struck_again_a_second_later() -> None:
+    struck: list[float] = []
+
+    def swallower() -> None:
+        while True:
+            try:
+                spin(30)
+            except BaseException:
+                struck.append(time.monotonic())
+                if len(struck) == 2:
+                    raise
+
+    with pytest.raises(DeadlineExceeded):
+        deadline.run_within(SHORT, swallower)
+    assert 0.9 <= struck[1] - struck[0] < 4
+
+
+def test_what_the_body_returns_and_raises_comes_through() -> None:
+    assert deadline.run_within(timedelta(hours=1), lambda: 7) == 7
+    with pytest.raises(ZeroDivisionError):
+        deadline.run_within(timedelta(hours=1), lambda: 1 // 0)
+
+
+def test_outside_a_job_there_is_no_budget_and_nothing_is_cut() -> None:
+    deadline.check()
+    assert deadline.remaining() is None
+    assert deadline.clamp(timedelta(days=1)) == timedelta(days=1)
+
+
+def test_a_timeout_is_cut_to_what_is_left_and_never_lengthened() -> None:
+    def body() -> tuple[timedelta, timedelta]:
+        return deadline.clamp(timedelta(days=1)), deadline.clamp(timedelta(seconds=1))
+
+    cut, kept = deadline.run_within(timedelta(minutes=1), body)
+    assert timedelta(seconds=50) < cut <= timedelta(minutes=1)
+    assert kept == timedelta(seconds=1)
+
+
+@pytest.mark.parametrize("ask", [deadline.check, lambda: deadline.clamp(SHORT)])
+def test_check_and_clamp_raise_when_nothing_is_left(ask: Any) -> None:
+    def body() -> str:
+        try:
+            spin(30)
+        except DeadlineExceeded:
+            assert deadline.remaining() == timedelta(0)
+            try:
+                ask()
+            except DeadlineExceeded:
+                return "nothing left"
+        return "something left"
+
+    assert deadline.run_within(SHORT, body) == "nothing left"
+
+
+def test_a_body_whose_end_is_swept_around_its_budget_is_never_struck_after_it() -> None:
+    """Each body spins to a point around its budget; whatever happens, it happens before the call returns."""
+    struck = 0
+    for number in range(400):
+        try:
+            deadline.run_within(timedelta(milliseconds=2), spin, 0.001 + number % 40 * 0.00005)
+        except DeadlineExceeded:
+            struck += 1
+        spin(0.0002)  # a raise left pending strikes here, and fails the test
+    spin(1.2)  # and one left armed strikes again after a second
+    assert 0 < struck < 400
+
+
+def test_a_body_that_is_over_in_its_last_instruction_leaves_nothing_armed() -> None:
+    """Threads that change places at every chance make the raise strike between the body and its disarming."""
+    usual = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    armed = 0
+    try:
+        ends = time.monotonic() + 2
+        for number in range(10**9):
+            try:
+                deadline.run_within(timedelta(microseconds=1 + number % 40), int)
+                deadline.run_within(timedelta(microseconds=1 + number % 40), spin, 0)
+            except DeadlineExceeded:
+                pass
+            armed += threading.get_ident() in deadline._watchdog._armed
+            if time.monotonic() > ends:
+                break
+    finally:
+        sys.setswitchinterval(usual)
+        deadline._watchdog.disarm(threading.get_ident())
+    assert armed == 0
+
+
+def test_a_raise_on_entering_the_disarming_is_answered_by_disarming_again() -> None:
+    calls: list[str] = []
+
+    def strike(frame: FrameType, event: str, arg: object) -> None:
+        if event == "call" and frame.f_back and frame.f_back.f_code is deadline.run_within.__code__:
+            calls.append(frame.f_code.co_name)
+            if calls[-1] != "body" and calls.index("body") == len(calls) - 2:  # the first step after the body
+                raise DeadlineExceeded
+
+    def body() -> None: ...
+
+    with pytest.raises(DeadlineExceeded):
+        sys.setprofile(strike)
+        try:
+            deadline.run_within(timedelta(hours=1), body)
+        finally:
+            sys.setprofile(None)
+    assert calls[-2:] == ["disarm", "disarm"] or calls[-1] == "disarm"
+
+
+def test_two_threads_are_struck_each_at_its_own_budget() -> None:
+    ended: dict[str, float] = {}
+
+    def job(name: str, soft: float) -> None:
+        started = time.monotonic()
+        try:
+            deadline.run_within(timedelta(seconds=soft), spin, 30)
+        except DeadlineExceeded:
+            ended[name] = time.monotonic() - started
+
+    threads = [threading.Thread(target=job, args=args) for args in (("long", 0.9), ("short", 0.1))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(20)
+    assert 0.1 <= ended["short"] < 0.9 <= ended["long"]
+
+
+def test_an_actor_called_from_a_body_runs_on_that_bodys_budget() -> None:
+    lefts: list[timedelta | None] = []
+
+    @queue("nested").actor
+    def inner() -> None:
+        lefts.append(deadline.remaining())
+
+    @queue("nested").actor
+    def outer() -> None:
+        inner()
+        lefts.append(deadline.remaining())
+
+    deadline.grant(timedelta(minutes=1))
+    outer()
+    inner()
+    within, after_nested, outside = lefts
+    assert within is not None and after_nested is not None
+    assert timedelta(0) < after_nested <= within <= timedelta(minutes=1)
+    assert outside is None
+
+
+def test_a_grant_that_is_taken_back_is_not_used_by_the_next_body() -> None:
+    deadline.grant(SHORT)
+    deadline.grant(None)
+    assert deadline.take_grant() is None

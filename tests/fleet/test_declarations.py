@@ -1,0 +1,148 @@
+"""A declaration that cannot stand is refused where it is written, with the value in the message."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from fleet import Budget, Entry, Lane, Retry, queue
+from fleet.declarations import reason_says_something
+from fleet.errors import BudgetInvalid, DeclarationInvalid
+
+SECOND = timedelta(seconds=1)
+REASON = "two pages of 90 days at the bank's p99"
+BUDGET = Budget(SECOND, 2 * SECOND, because=REASON)
+RETRY = Retry(attempts=3, first=SECOND, longest=timedelta(minutes=1))
+LANE: dict[str, Any] = {
+    "name": "bank",
+    "queues": ["bank"],
+    "waits_for": "a bank",
+    "processes": 1,
+    "threads": 1,
+    "budget": BUDGET,
+    "retry": RETRY,
+}
+ENTRY: dict[str, Any] = {
+    "name": "audit",
+    "expires": SECOND,
+    "because": "banks have closed their day",
+    "cron": "0 1 * * *",
+}
+
+
+@pytest.mark.parametrize("soft", [None, timedelta(0), -SECOND, timedelta.max, float("inf"), 60])
+@pytest.mark.parametrize("limit", ["soft", "hard"])
+def test_a_limit_that_is_no_positive_span_up_to_a_week_is_refused_by_name(limit: str, soft: Any) -> None:
+    limits = {"soft": SECOND, "hard": 2 * SECOND, limit: soft}
+    with pytest.raises(BudgetInvalid, match=rf"Budget\({limit}="):
+        Budget(**limits, because=REASON)
+
+
+def test_a_budget_of_exactly_a_week_stands() -> None:
+    assert Budget(timedelta(days=6), timedelta(days=7), because=REASON).hard == timedelta(days=7)
+
+
+@pytest.mark.parametrize("hard", [SECOND, SECOND / 2])
+def test_soft_must_be_shorter_than_hard(hard: timedelta) -> None:
+    with pytest.raises(BudgetInvalid, match="soft must be shorter than hard"):
+        Budget(SECOND, hard, because=REASON)
+
+
+@pytest.mark.parametrize(
+    "because",
+    ["", "   ", "300 seconds", "5m", "5 minutes is long enough", "timeout of 60s", "the deadline", "ok", "OCR"]
+    + ["three hundred seconds", "Five Minutes Max", "12345", "…", None, 300],
+)
+def test_a_reason_that_is_empty_or_says_the_number_again_is_refused(because: Any) -> None:
+    with pytest.raises(BudgetInvalid, match="say what the time is spent on"):
+        Budget(SECOND, 2 * SECOND, because=because)
+
+
+def test_a_reason_in_another_language_says_something() -> None:
+    assert reason_says_something("zwei Seiten à 90 Tage")
+
+
+@pytest.mark.parametrize("budget", [None, 60, SECOND, "5m"])
+def test_an_actor_takes_a_budget_or_leaves_it_out_but_never_none(budget: Any) -> None:
+    with pytest.raises(BudgetInvalid, match="leave it out to take the lane's"):
+        queue("somewhere").actor(budget=budget)
+
+
+def test_an_actor_declared_twice_is_refused_with_the_place_of_the_first() -> None:
+    def declared_once_only() -> None: ...
+
+    queue("elsewhere").actor(declared_once_only)
+    with pytest.raises(DeclarationInvalid, match=r"declared already, at .*test_declarations\.py:\d+"):
+        queue("elsewhere").actor(declared_once_only)
+
+
+@pytest.mark.parametrize("name", ["", "a:b", "a b", "1a", "ä"])
+def test_a_queue_name_that_cannot_be_a_redis_key_is_refused(name: str) -> None:
+    with pytest.raises(DeclarationInvalid, match="letters, digits, dashes"):
+        queue(name)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"queues": []},
+        {"queues": "bank"},
+        {"processes": 0},
+        {"threads": 0},
+        {"prefetch": 0},
+        {"nice": -1},
+        {"nice": 20},
+        {"drain": timedelta(0)},
+        {"drain": 30},
+        {"budget": None},
+        {"retry": None},
+    ],
+    ids=str,
+)
+def test_a_lane_that_cannot_stand_is_refused_by_its_name(wrong: dict[str, Any]) -> None:
+    with pytest.raises(DeclarationInvalid, match=r"^Lane\('bank'"):
+        Lane(**{**LANE, **wrong})
+
+
+def test_a_lane_keeps_its_queues_in_order_and_for_good() -> None:
+    assert Lane(**{**LANE, "queues": ["b", "a"]}).queues == ("b", "a")
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"cron": None},
+        {"every": SECOND},
+        {"cron": None, "every": timedelta(milliseconds=999)},
+        {"cron": None, "every": 60},
+        {"expires": timedelta(0)},
+        {"expires": None},
+        {"because": "at 1 hour"},
+        {"because": None},
+        {"tz": "Europe/Atlantis"},
+        {"tz": "../etc/passwd"},
+        {"tz": ""},
+    ],
+    ids=str,
+)
+def test_an_entry_that_cannot_stand_is_refused_by_its_name(wrong: dict[str, Any]) -> None:
+    with pytest.raises(DeclarationInvalid, match=r"^Entry\('audit'"):
+        Entry(**{**ENTRY, **wrong})
+
+
+def test_an_entry_without_an_actor_sends_the_one_of_its_own_name() -> None:
+    assert Entry(**ENTRY).actor == "audit"
+    assert Entry(**ENTRY, actor="nightly").actor == "nightly"
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"attempts": 0}, {"first": timedelta(0)}, {"first": timedelta(hours=1)}, {"longest": timedelta.max}, {"first": 1}],
+    ids=str,
+)
+def test_a_retry_shape_that_cannot_stand_is_refused(wrong: dict[str, Any]) -> None:
+    shape: dict[str, Any] = {"attempts": 3, "first": SECOND, "longest": timedelta(minutes=1), **wrong}
+    with pytest.raises(DeclarationInvalid, match=r"^Retry\("):
+        Retry(**shape)

@@ -1,0 +1,100 @@
+"""A real worker on a broker of the test's own, with the fleet's middleware in its order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+import redis
+from dramatiq import Message, Worker
+
+from fleet import Budget, Lane, Retry
+from fleet import app as application
+from fleet.broker import FleetBroker, keys
+from fleet.clock import clock
+from fleet.settings import Settings
+from middleware import default_order
+from tests.waiting import wait_until
+
+QUEUE = "work"
+LANE = Lane(
+    "lane",
+    [QUEUE],  # type: ignore[arg-type]  # a list is what applications write
+    waits_for="a test",
+    processes=1,
+    threads=2,
+    budget=Budget(timedelta(seconds=20), timedelta(seconds=40), because="no job of a test comes near it"),
+    retry=Retry(attempts=3, first=timedelta(milliseconds=20), longest=timedelta(milliseconds=40)),
+)
+
+
+class House:
+    """The broker, its one lane, and what is left of its messages."""
+
+    def __init__(self, broker: FleetBroker, client: redis.Redis) -> None:
+        self.broker, self._client = broker, client
+        self._worker: Worker | None = None
+        broker.lanes = {QUEUE: LANE}
+
+    def lane(self, **values: Any) -> None:
+        """Give the lane another budget or retry shape."""
+        self.broker.lanes = {QUEUE: replace(LANE, **values)}
+
+    def work(self) -> None:
+        """Start two threads on every queue that has actors by now."""
+        self._worker = Worker(self.broker, worker_timeout=50, worker_threads=2)
+        self._worker.start()
+
+    def stop(self) -> None:
+        if self._worker is not None:
+            self._worker.stop()
+            self._worker = None
+
+    def until_idle(self, seconds: float = 15) -> None:
+        """Wait until no message waits, runs, or is delayed."""
+        ns = self.broker.namespace
+        held = [keys.bodies(ns, name) for queue in self.broker.queues for name in (queue, keys.delayed(queue))]
+        wait_until(lambda: not any(self._client.hlen(key) for key in held), seconds)
+
+    def dead(self) -> list[Message[Any]]:
+        """The dead letters."""
+        bodies = self._client.hvals(keys.dead_bodies(self.broker.namespace, QUEUE))
+        return [Message.decode(body) for body in bodies]
+
+
+@pytest.fixture
+def house(
+    redis_url: str, redis_client: redis.Redis, namespace: str, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[House]:
+    """Without a database and without Sentry; a test that wants either sets `application.settings` itself."""
+    settings = Settings(redis_url=redis_url, namespace=namespace, database_url=None)
+    broker = FleetBroker(lambda: settings, middleware=default_order())
+    monkeypatch.setattr(application, "process_broker", lambda: broker)
+    monkeypatch.setattr(application, "settings", lambda: settings)
+    made = House(broker, redis_client)
+    yield made
+    made.stop()
+    clock.set_night(None)
+
+
+Counted = Callable[..., float]
+
+
+@pytest.fixture
+def counted() -> Counted:
+    """How much a metric has grown since the fixture was made."""
+    from prometheus_client import REGISTRY
+
+    def value(name: str, **labels: str) -> float:
+        return REGISTRY.get_sample_value(name, labels) or 0.0
+
+    def key(name: str, labels: dict[str, str]) -> tuple[str, tuple[tuple[str, str], ...]]:
+        return name, tuple(sorted(labels.items()))
+
+    before = {
+        key(sample.name, sample.labels): sample.value for metric in REGISTRY.collect() for sample in metric.samples
+    }
+    return lambda name, **labels: value(name, **labels) - before.get(key(name, labels), 0.0)
