@@ -3,11 +3,13 @@
 An eval is a run of kind `eval` whose input is `{"text", "choices", "expected"}`. The audit's findings become evals too
 ("which check saw this?"), once each: the run's idempotency key is made of the finding.
 
-Not guaranteed: that all are asked in one night; `EVALS_A_PASS` are, oldest first, and what the model did not answer
-stays queued for the next. On failure of one the others go on.
+Not guaranteed: that all are asked in one night; `EVALS_A_PASS` are, oldest first. On failure of one the others go on;
+where the model was busy or away the pass is repeated for what it left, as often as its actor is tried.
 """
 
 from __future__ import annotations
+
+from datetime import timedelta
 
 from sqlalchemy import func, or_, select
 from sqlalchemy.dialects.postgresql import insert
@@ -15,8 +17,10 @@ from sqlalchemy.dialects.postgresql import insert
 from books import clients
 from books.auditing import CHECKS
 from books.leasing import take
+from books.model import ModelUnavailable
 from books.models import AgentRun, Finding, RunKind, RunStatus
 from fleet.clock import clock
+from fleet.errors import RetryLater
 from fleet.logs import get_logger
 from fleet.storage import session
 from fleet.sweep import SweepResult, sweep
@@ -25,16 +29,35 @@ log = get_logger(__name__)
 
 EVALS_A_PASS = 100  # what the budget of `run_evals` holds at the model's mean answer
 FINDINGS_A_PASS = 500
+MODEL_AWAY = timedelta(minutes=1)  # a night duration; a provider that restarts is back by then
 
 
 def run_evals(token: str) -> SweepResult:
-    """Ask every queued question, and those that this very message was asking when its worker died."""
+    """Ask every queued question, and those that this very message was asking when its worker died.
+
+    Raises `RetryLater` when questions were left because the model was busy or away.
+    """
     own_or_lapsed = or_(AgentRun.lease_token == token, AgentRun.lease_until < func.now())
     waiting = or_(AgentRun.status == RunStatus.QUEUED, (AgentRun.status == RunStatus.RUNNING) & own_or_lapsed)
     oldest_first = select(AgentRun.id).where(AgentRun.kind == RunKind.EVAL, waiting).order_by(AgentRun.id)
     with session() as s:
         ids = s.scalars(oldest_first.limit(EVALS_A_PASS)).all()
-    return sweep("run_evals", ids, lambda run_id: _replay(run_id, token))
+    waits: list[timedelta] = []
+
+    def replay(run_id: int) -> None:
+        try:
+            _replay(run_id, token)
+        except RetryLater as busy:
+            waits.append(busy.after)
+            raise
+        except ModelUnavailable:
+            waits.append(MODEL_AWAY)
+            raise
+
+    result = sweep("run_evals", ids, replay)
+    if waits:
+        raise RetryLater(f"{len(waits)} of {len(ids)} questions were left for a busy model", max(waits))
+    return result
 
 
 def _replay(run_id: int, token: str) -> None:

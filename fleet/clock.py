@@ -36,6 +36,11 @@ class Night:
     anchor: datetime
     rate: float
 
+    def __post_init__(self) -> None:
+        # In UTC: within one zone Python reckons by the wall, and is an hour off across a change of clocks.
+        object.__setattr__(self, "origin", self.origin.astimezone(UTC))
+        object.__setattr__(self, "anchor", self.anchor.astimezone(UTC))
+
 
 class Clock:
     """Tells real and night time; a night is set once, at the start of a process."""

@@ -63,7 +63,7 @@ def read(broker: FleetBroker | None = None, queues: Iterable[str] | None = None)
 def _age(body: bytes | None) -> timedelta | None:
     """The age of a waiting message; None for a body that is gone or cannot be read (its fetch will judge that)."""
     try:
-        sent = json.loads(body or b"")["message_timestamp"]
-    except (ValueError, KeyError, TypeError):
+        sent = wire.from_ms(json.loads(body or b"")["message_timestamp"])
+    except (ValueError, KeyError, TypeError, OverflowError):
         return None
-    return max(timedelta(0), clock.real_now() - wire.from_ms(sent)) * clock.rate
+    return max(timedelta(0), clock.real_now() - sent) * clock.rate

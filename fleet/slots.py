@@ -34,7 +34,9 @@ def slots_after(entry: Entry, after: datetime) -> Iterator[datetime]:
     except CronSimError as error:
         raise DeclarationInvalid(f"Entry({entry.name!r}, cron={entry.cron!r}): {error}.") from None
     for slot in cron:
-        yield slot.astimezone(UTC)
+        instant = slot.astimezone(UTC)
+        if instant > after:  # cronsim, begun within the hour that autumn repeats, names the first of its two again
+            yield instant
 
 
 def _interval_slots(every: timedelta, after: datetime) -> Iterator[datetime]:

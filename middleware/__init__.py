@@ -22,14 +22,14 @@ __all__ = ["default_order"]
 def default_order() -> list[Middleware]:
     """A fresh set of middleware for one broker, in the order each needs."""
     return [
-        Sentry(),  # outermost: sees the final outcome, and breadcrumbs of everything below
+        Sentry(),  # outermost: reports only what all below it have left as a dead letter
         Metrics(),  # counts outcomes, so above all that decide one
         SlotRecord(),  # writes a slot's outcome to PostgreSQL; above Expiry, whose skips are outcomes too
         LogContext(),  # above everything that logs about the message
         CurrentMessage(),  # above Expiry, whose enqueue hook asks what message is being worked on
         Expiry(),  # before any budget is granted: a late message costs nothing
         Pipelines(),  # stock order from here: a pipeline's next message goes out only for what Retries did not repeat
-        Callbacks(),
+        Callbacks(),  # beside Pipelines: what it sends inherits expiry and origin, so below CurrentMessage and Expiry
         LaneRetries(),  # after-hooks: first of all decides whether a failure is final
         BudgetGrant(),  # innermost: nothing may run between the grant and the body
     ]

@@ -29,7 +29,6 @@ class Sentry(Middleware):
         sentry_sdk.init(
             dsn=configured.sentry_dsn,
             environment=configured.sentry_environment,
-            send_default_pii=False,
             include_local_variables=False,
             default_integrations=False,
         )

@@ -12,6 +12,7 @@ from books import agent_runs, evals
 from books.model import ModelUnavailable
 from books.models import AgentRun, AgentStep, Finding, RunKind, RunStatus
 from fleet.clock import clock
+from fleet.errors import RetryLater
 from fleet.storage import session
 
 
@@ -121,6 +122,17 @@ def test_an_eval_passes_on_the_right_answer_and_says_the_wrong_one(migrated: obj
     assert now(right).status == RunStatus.PASSED
     assert now(wrong).status == RunStatus.FAILED
     assert now(wrong).outcome == "answered 'Energy', expected 'Rent'"
+
+
+def test_questions_left_for_a_busy_model_are_asked_again_by_the_same_message(migrated: object, world: Any) -> None:
+    given = {"text": "Stadtwerke Abschlag", "choices": ["Energy", "Rent"], "expected": "Energy"}
+    row = run(RunKind.EVAL, RunStatus.QUEUED, given)
+    scripted(world, BUSY, completion('{"category": "Energy"}'))
+    with pytest.raises(RetryLater, match="1 of 1 questions were left"):
+        evals.run_evals(token="m1")
+    assert now(row).status == RunStatus.QUEUED
+    evals.run_evals(token="m1")
+    assert now(row).status == RunStatus.PASSED
 
 
 def test_a_finding_becomes_one_eval_however_often_it_is_promoted(migrated: object) -> None:

@@ -66,7 +66,7 @@ def test_a_bank_that_uses_a_transaction_id_again_on_another_day_makes_two_rows()
 
 def test_two_different_rows_under_one_id_are_an_error_and_not_a_lost_row() -> None:
     answer = rows(row("1.00", internalTransactionId="abc"), row("2.00", internalTransactionId="abc"))
-    with pytest.raises(BankAnswerInvalid, match="transaction abc.*two different rows"):
+    with pytest.raises(BankAnswerInvalid, match=r"transaction abc.*two different rows"):
         read(answer)
 
 

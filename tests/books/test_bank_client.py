@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import date, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from itertools import pairwise
 from types import FrameType
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -210,7 +211,7 @@ def test_a_span_is_asked_for_in_windows_of_90_days_oldest_first_without_gaps(
     pages = list(client.transactions(ACCOUNT, since, until))
     spans = [(page.since, page.until) for page in pages]
     assert spans[0][0] == since and spans[-1][1] == until
-    assert all(later[0] == earlier[1] + timedelta(days=1) for earlier, later in zip(spans, spans[1:], strict=False))
+    assert all(later[0] == earlier[1] + timedelta(days=1) for earlier, later in pairwise(spans))
     assert all((last - first).days < 90 for first, last in spans)
     asked = [query for path, query in bank.asked if path.endswith("/transactions/")]
     assert asked == [{"date_from": str(first), "date_to": str(last)} for first, last in spans]

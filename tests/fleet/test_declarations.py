@@ -52,8 +52,10 @@ def test_soft_must_be_shorter_than_hard(hard: timedelta) -> None:
 
 @pytest.mark.parametrize(
     "because",
-    ["", "   ", "300 seconds", "5m", "5 minutes is long enough", "timeout of 60s", "the deadline", "ok", "OCR"]
-    + ["three hundred seconds", "Five Minutes Max", "12345", "…", None, 300],
+    [
+        *("", "   ", "300 seconds", "5m", "5 minutes is long enough", "timeout of 60s", "the deadline", "ok", "OCR"),
+        *("three hundred seconds", "Five Minutes Max", "12345", "…", None, 300),
+    ],
 )
 def test_a_reason_that_is_empty_or_says_the_number_again_is_refused(because: Any) -> None:
     with pytest.raises(BudgetInvalid, match="say what the time is spent on"):

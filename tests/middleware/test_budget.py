@@ -105,22 +105,3 @@ def test_a_thread_whose_job_was_cut_serves_the_next_message_unharmed(house: Any)
     next_one.send_many((number,) for number in range(20))
     house.until_idle(10)
     assert sorted(ran) == list(range(20)) and len(house.dead()) == 2
-
-
-def test_a_late_messages_budget_is_not_left_to_the_next(house: Any) -> None:
-    found: list[object] = []
-    house.broker.lanes = {}
-
-    @queue("work").actor(budget=SHORT)
-    def late() -> None: ...
-
-    @queue("work").actor
-    def unbounded() -> None:
-        found.append(deadline.remaining())
-
-    for _ in range(4):
-        late.send_with_options(expires_at=1)
-        unbounded.send()
-    house.work()
-    house.until_idle()
-    assert found == [None] * 4

@@ -1,0 +1,95 @@
+"""Messages are counted by how they ended; running jobs are counted up and down."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import prometheus_client
+import pytest
+from prometheus_client import REGISTRY
+
+from fleet import Budget, metrics, queue
+
+Counted = Callable[..., float]
+SHORT = Budget(timedelta(milliseconds=100), timedelta(seconds=5), because="a test waits for its end")
+
+
+def test_each_end_is_counted_under_its_word(house: Any, counted: Counted) -> None:
+    work = queue("work")
+
+    def fail() -> None:
+        raise ValueError("not tonight")
+
+    work.actor(name="done")(lambda: None).send()
+    work.actor(name="failed")(fail).send()
+    work.actor(name="expired")(lambda: None).send_with_options(expires_at=1)
+    work.actor(name="deadline", budget=SHORT)(lambda: threading.Event().wait(0.05) or _spin()).send()
+    house.work()
+    house.until_idle()
+    house.stop()
+    for actor in ("done", "failed", "expired", "deadline"):
+        assert counted("fleet_messages_total", queue="work", actor=actor, outcome=actor) == 1
+    assert counted("fleet_messages_total", queue="work", actor="failed", outcome="retried") == 2
+    assert counted("fleet_jobs_running", queue="work") == 0
+
+
+def _spin() -> None:
+    while True:
+        threading.Event().wait(0.005)
+
+
+def test_a_running_job_is_counted_while_it_runs_and_timed_when_it_ends(house: Any, counted: Counted) -> None:
+    runs, go = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        runs.set()
+        assert go.wait(10)
+
+    queue("work").actor(name="hold")(hold).send()
+    house.work()
+    assert runs.wait(10)
+    assert counted("fleet_jobs_running", queue="work") == 1
+    assert counted("fleet_job_seconds_count", queue="work", actor="hold") == 0
+    go.set()
+    house.until_idle()
+    house.stop()
+    assert counted("fleet_jobs_running", queue="work") == 0
+    assert counted("fleet_job_seconds_count", queue="work", actor="hold") == 1
+
+
+def test_a_skipped_message_is_not_timed(house: Any, counted: Counted) -> None:
+    queue("work").actor(name="late")(lambda: None).send_with_options(expires_at=1)
+    house.work()
+    house.until_idle()
+    house.stop()
+    assert counted("fleet_job_seconds_count", queue="work", actor="late") == 0
+
+
+def test_threads_that_all_count_their_processs_first_message_lose_none(
+    house: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The metrics are made at the first count, which in a lane of 128 threads many make at once."""
+
+    def slow_counter(*args: Any, **kwargs: Any) -> Any:
+        threading.Event().wait(0.1)  # as importing the library takes in a fresh process
+        return counter(*args, **kwargs)
+
+    counter = prometheus_client.Counter
+    monkeypatch.setattr(prometheus_client, "Counter", slow_counter)
+    _forget_metrics()
+    queue("work").actor(name="job")(lambda: None).send_many(() for _ in range(40))
+    house.work()
+    house.until_idle()
+    house.stop()
+    assert REGISTRY.get_sample_value(
+        "fleet_messages_total", {"queue": "work", "actor": "job", "outcome": "done"}
+    ) == pytest.approx(40)
+
+
+def _forget_metrics() -> None:
+    for collector in {id(one): one for one in metrics._metrics().values()}.values():
+        REGISTRY.unregister(collector)
+    metrics._metrics.cache_clear()
