@@ -28,7 +28,7 @@ SECONDLY = Entry(
 
 
 @pytest.fixture
-def night() -> Iterator[time_machine.Coordinates]:
+def night() -> Iterator[time_machine.Traveller]:
     """Wall time stands still at START; the leader's monotonic clock is its own and runs on."""
     with time_machine.travel(START, tick=False) as travelled:
         yield travelled
@@ -75,7 +75,7 @@ def ledger(redis_client: redis.Redis, namespace: str) -> Ledger:
 
 
 def test_a_new_entry_owes_nothing_from_before(
-    night: time_machine.Coordinates, broker: FleetBroker, leader: Leader, ledger: Ledger
+    night: time_machine.Traveller, broker: FleetBroker, leader: Leader, ledger: Ledger
 ) -> None:
     Firer(broker, leader, [HOURLY]).pass_over()
     assert ledger.messages() == []
@@ -86,7 +86,7 @@ def test_a_new_entry_owes_nothing_from_before(
 
 
 def test_a_slot_sends_one_message_that_carries_entry_slot_and_expiry(
-    night: time_machine.Coordinates, broker: FleetBroker, leader: Leader, ledger: Ledger
+    night: time_machine.Traveller, broker: FleetBroker, leader: Leader, ledger: Ledger
 ) -> None:
     firer = Firer(broker, leader, [HOURLY])
     firer.pass_over()
@@ -111,7 +111,7 @@ def test_a_slot_sends_one_message_that_carries_entry_slot_and_expiry(
 
 
 def test_after_an_outage_the_latest_slot_in_its_window_fires_once_and_older_ones_are_recorded(
-    night: time_machine.Coordinates, broker: FleetBroker, leader: Leader, ledger: Ledger
+    night: time_machine.Traveller, broker: FleetBroker, leader: Leader, ledger: Ledger
 ) -> None:
     wide = Entry("wide", cron="0 * * * *", expires=timedelta(hours=2, minutes=10), because="slots overlap", actor="job")
     firer = Firer(broker, leader, [wide])
@@ -130,7 +130,7 @@ def test_after_an_outage_the_latest_slot_in_its_window_fires_once_and_older_ones
 
 @pytest.mark.parametrize(("late", "verdict"), [(timedelta(minutes=30), "fired"), (timedelta(minutes=31), "expired")])
 def test_a_slot_fires_up_to_its_expiry_and_never_after(
-    night: time_machine.Coordinates,
+    night: time_machine.Traveller,
     broker: FleetBroker,
     leader: Leader,
     ledger: Ledger,
@@ -147,7 +147,7 @@ def test_a_slot_fires_up_to_its_expiry_and_never_after(
 
 
 def test_a_clock_set_back_fires_no_slot_again(
-    night: time_machine.Coordinates, broker: FleetBroker, leader: Leader, ledger: Ledger
+    night: time_machine.Traveller, broker: FleetBroker, leader: Leader, ledger: Ledger
 ) -> None:
     firer = Firer(broker, leader, [HOURLY])
     firer.pass_over()
@@ -158,7 +158,7 @@ def test_a_clock_set_back_fires_no_slot_again(
 
 
 def test_an_interval_that_is_no_whole_number_of_milliseconds_fires_each_slot_once(
-    night: time_machine.Coordinates, broker: FleetBroker, leader: Leader, ledger: Ledger
+    night: time_machine.Traveller, broker: FleetBroker, leader: Leader, ledger: Ledger
 ) -> None:
     every = timedelta(seconds=10, microseconds=501)
     odd = Entry("odd", every=every, expires=timedelta(seconds=9), because="slots between milliseconds", actor="job")
@@ -179,7 +179,7 @@ class Term(Leader):
 
 
 def test_a_deposed_leader_that_still_believes_in_its_term_sends_nothing_and_moves_nothing(
-    night: time_machine.Coordinates, broker: FleetBroker, leader: Leader, ledger: Ledger, redis_client: redis.Redis
+    night: time_machine.Traveller, broker: FleetBroker, leader: Leader, ledger: Ledger, redis_client: redis.Redis
 ) -> None:
     Firer(broker, leader, [HOURLY]).pass_over()
     deposed = Term(redis_client, broker.namespace, ttl=timedelta(seconds=6), renewal=timedelta(seconds=2))
@@ -210,7 +210,7 @@ class MovedMeanwhile(Firer):
 
 
 def test_a_mark_that_moved_meanwhile_sends_nothing(
-    night: time_machine.Coordinates, broker: FleetBroker, leader: Leader, ledger: Ledger
+    night: time_machine.Traveller, broker: FleetBroker, leader: Leader, ledger: Ledger
 ) -> None:
     firer, late = Firer(broker, leader, [HOURLY]), MovedMeanwhile(broker, leader, [HOURLY])
     firer.pass_over()
