@@ -27,10 +27,9 @@ from fleet import metrics, wire
 from fleet.broker import keys
 from fleet.clock import clock
 from fleet.logs import get_logger
+from fleet.settings import LEADER_MARGIN
 
 log = get_logger(__name__)
-
-MARGIN = timedelta(milliseconds=500)  # for what lies between reading the clock and acting on it
 
 _HERE = Path(__file__).parent
 
@@ -88,7 +87,7 @@ class Leader:
                 holds = False
                 if was_leader:
                     log.error("beat_renewal_failed", token=self.token, epoch=self.epoch, error=str(error))
-            self._trusted_until = sent + (self._ttl - MARGIN).total_seconds() if holds else 0.0
+            self._trusted_until = sent + (self._ttl - LEADER_MARGIN).total_seconds() if holds else 0.0
             self._tell(was_leader, holds)
             self._stopped.wait((self._renewal if holds else self._renewal / 2).total_seconds())
 

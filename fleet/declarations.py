@@ -146,6 +146,8 @@ class Entry:
             raise DeclarationInvalid(f"Entry({self.name!r}): give either cron= or every=.")
         if self.every is not None and not (_above_zero(self.every) and self.every >= timedelta(seconds=1)):
             raise DeclarationInvalid(f"Entry({self.name!r}, every={self.every}): give at least one second.")
+        if self.every is not None and self.every % timedelta(milliseconds=1):
+            raise DeclarationInvalid(f"Entry({self.name!r}, every={self.every}): give whole milliseconds.")
         if not _above_zero(self.expires):
             raise DeclarationInvalid(f"Entry({self.name!r}, expires={self.expires}): give a time above zero.")
         if not reason_says_something(self.because):

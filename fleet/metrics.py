@@ -6,12 +6,21 @@ of a lane write into a folder that their supervisor sums and serves (`PROMETHEUS
 
 from __future__ import annotations
 
+import threading
 from functools import cache
 from typing import Any
 
+_first = threading.Lock()
+
+
+def _metrics() -> dict[str, Any]:
+    # `cache` alone would let two threads that start together register each metric twice, which is refused.
+    with _first:
+        return _registered()
+
 
 @cache
-def _metrics() -> dict[str, Any]:
+def _registered() -> dict[str, Any]:
     from prometheus_client import Counter, Gauge, Histogram
 
     seconds = (0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 100, 300, 1000)

@@ -9,10 +9,12 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import Any, Literal, Self
 
-from pydantic import Field, ValidationError, field_validator
+from pydantic import Field, ValidationError, field_validator, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from fleet.errors import SettingsInvalid
+
+LEADER_MARGIN = timedelta(milliseconds=500)  # for what lies between reading the clock and acting on it
 
 
 class Settings(BaseSettings):
@@ -61,6 +63,15 @@ class Settings(BaseSettings):
             raise ValueError("give a URL, for example postgresql://fleet@127.0.0.1:5432/fleet")
         return value
 
+    @model_validator(mode="after")
+    def _a_term_outlasts_its_renewals(self) -> Self:
+        if self.leader_ttl < 2 * self.leader_renewal + LEADER_MARGIN:
+            raise ValueError(
+                f"leader_ttl {self.leader_ttl} is under twice leader_renewal {self.leader_renewal} and the margin of "
+                f"{LEADER_MARGIN}: one late renewal would end the term"
+            )
+        return self
+
     @classmethod
     def read(cls, **values: Any) -> Self:
         """Read the environment.
@@ -70,7 +81,10 @@ class Settings(BaseSettings):
         try:
             return cls(**values)
         except ValidationError as error:
-            lines = [f"{cls._variable(fault['loc'])}: {fault['msg']}" for fault in error.errors()]
+            lines = [
+                f"{cls._variable(fault['loc'])}: {fault['msg']}" if fault["loc"] else fault["msg"]
+                for fault in error.errors()
+            ]
             raise SettingsInvalid("Settings: " + "; ".join(lines)) from None
 
     @classmethod

@@ -39,6 +39,7 @@ def database() -> Engine:
         max_overflow=0,
         pool_timeout=30,
         pool_pre_ping=True,
+        connect_args={"connect_timeout": 5},  # a server that hangs fails a job; it must not hold its thread
     )
 
 

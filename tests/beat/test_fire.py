@@ -157,20 +157,6 @@ def test_a_clock_set_back_fires_no_slot_again(
     assert len(ledger.messages()) == 1
 
 
-def test_an_interval_that_is_no_whole_number_of_milliseconds_fires_each_slot_once(
-    night: time_machine.Traveller, broker: FleetBroker, leader: Leader, ledger: Ledger
-) -> None:
-    every = timedelta(seconds=10, microseconds=501)
-    odd = Entry("odd", every=every, expires=timedelta(seconds=9), because="slots between milliseconds", actor="job")
-    firer = Firer(broker, leader, [odd])
-    firer.pass_over()
-    for second in range(40):
-        night.move_to(START + timedelta(seconds=second))
-        firer.pass_over()
-    slots = [message.options[wire.SLOT] for message in ledger.messages()]
-    assert slots == sorted(set(slots)) and 3 <= len(slots) <= 4
-
-
 class Term(Leader):
     """A leader that believes in its term whatever Redis says, as one between its check and its script does."""
 

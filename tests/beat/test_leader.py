@@ -14,8 +14,9 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from beat.leader import MARGIN, Leader
+from beat.leader import Leader
 from fleet.broker import keys
+from fleet.settings import LEADER_MARGIN
 from tests.waiting import wait_until
 
 Replica = Callable[..., Leader]
@@ -139,7 +140,7 @@ def test_a_leader_whose_renewals_are_unanswered_stops_before_its_key_can_expire(
     while leader.leads():
         time.sleep(0.005)
     left = redis_client.pttl(keys.leader(namespace))
-    assert left > MARGIN / timedelta(milliseconds=1) / 2, "its term outlived, or nearly outlived, its key"
+    assert left > LEADER_MARGIN / timedelta(milliseconds=1) / 2, "its term outlived, or nearly outlived, its key"
 
 
 def test_a_term_is_trusted_from_when_the_request_left_not_from_when_the_answer_came(

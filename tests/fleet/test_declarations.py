@@ -148,3 +148,9 @@ def test_a_retry_shape_that_cannot_stand_is_refused(wrong: dict[str, Any]) -> No
     shape: dict[str, Any] = {"attempts": 3, "first": SECOND, "longest": timedelta(minutes=1), **wrong}
     with pytest.raises(DeclarationInvalid, match=r"^Retry\("):
         Retry(**shape)
+
+
+def test_an_interval_with_parts_of_a_millisecond_is_refused() -> None:
+    odd = timedelta(seconds=10, microseconds=501)
+    with pytest.raises(DeclarationInvalid, match="give whole milliseconds"):
+        Entry("odd", every=odd, expires=timedelta(seconds=9), because="slots that lie between milliseconds")

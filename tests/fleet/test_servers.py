@@ -41,10 +41,12 @@ def redis_of_version(version: str) -> Iterator[redis.Redis]:
         server.version = version  # type: ignore[attr-defined]
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
-        with redis.Redis(port=server.server_address[1], protocol=2) as client:
-            yield client
-        server.shutdown()
-        thread.join()
+        try:
+            with redis.Redis(port=server.server_address[1], protocol=2) as client:
+                yield client
+        finally:
+            server.shutdown()
+            thread.join()
 
 
 @pytest.mark.parametrize("version", ["5.0.14", "6.0.20", "2.8.0"])

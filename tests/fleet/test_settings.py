@@ -84,3 +84,10 @@ def test_no_secret_stands_in_a_fault_or_in_the_representation(monkeypatch: pytes
     monkeypatch.setenv("FLEET_DATABASE_URL", "postgresql://a:s3cret@localhost/b")
     monkeypatch.setenv("FLEET_SENTRY_DSN", "https://s3cret@sentry.invalid/1")
     assert "s3cret" not in repr(Settings.read())
+
+
+def test_a_term_shorter_than_two_renewals_and_the_margin_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FLEET_LEADER_TTL", "PT4S")
+    monkeypatch.setenv("FLEET_LEADER_RENEWAL", "PT2S")
+    with pytest.raises(SettingsInvalid, match="one late renewal would end the term"):
+        Settings.read()

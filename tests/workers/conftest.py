@@ -72,6 +72,7 @@ def supervise(
                     "FLEET_REDIS_URL": redis_url,
                     "FLEET_NAMESPACE": namespace,
                     "FLEET_LOG_FORMAT": "json",
+                    "PYTHONUNBUFFERED": "",  # as in production
                     **environment,
                 },
                 stdout=log_file,
