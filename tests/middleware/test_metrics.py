@@ -92,4 +92,4 @@ def test_threads_that_all_count_their_processs_first_message_lose_none(
 def _forget_metrics() -> None:
     for collector in {id(one): one for one in metrics._metrics().values()}.values():
         REGISTRY.unregister(collector)
-    metrics._metrics.cache_clear()
+    metrics._registered.cache_clear()
