@@ -6,7 +6,7 @@ BIN := .venv/bin
 RUN_STAMP := .venv/.installed
 DEV_STAMP := .venv/.installed-dev
 
-.PHONY: help night up test soak check clean
+.PHONY: help night up test soak bench check clean
 
 help:  ## what can be made
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -23,6 +23,9 @@ test: $(DEV_STAMP)  ## everything: checks and tests, from nothing
 
 soak: $(DEV_STAMP)  ## the long tests: whole nights with a guard taken out
 	$(BIN)/python -m pytest -m soak $(TEST_ARGS)
+
+bench: $(RUN_STAMP)  ## ratios against stock Dramatiq, measured side by side in one run
+	$(BIN)/python -m tests.benchmarks $(BENCH_ARGS)
 
 check: $(DEV_STAMP)  ## ruff, mypy, import-linter, fleet check
 	$(BIN)/ruff format --check .

@@ -108,6 +108,8 @@ class Firer:
                 message.options["redis_message_id"] if message else "",
                 message.encode() if message else "",
                 LEDGER_LENGTH,
+                keys.wake(ns),
+                queue,
                 *(arg for line in lines for arg in _wire_line(line)),
             ],
         )

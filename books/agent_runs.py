@@ -77,7 +77,8 @@ def _converse(journal: Journal, run: AgentRun) -> str | None:
 
 def _ask(journal: Journal, run: AgentRun, messages: list[Message], tools: list[dict[str, Any]]) -> Message:
     def ask(number: str) -> dict[str, Any]:
-        turn = clients.model().step(messages, tools, run=f"agent_run:{run.id}", step=number)
+        with clients.limited(clients.MODEL):
+            turn = clients.model().step(messages, tools, run=f"agent_run:{run.id}", step=number)
         used = {"prompt_tokens": turn.usage.prompt_tokens, "completion_tokens": turn.usage.completion_tokens}
         return {"message": turn.message(), "usage": used}
 

@@ -66,7 +66,8 @@ def extract(attachment_id: int, token: str) -> None:
         step = f"after its text was read ({document.method}), while the model looked for the fields"
         with session() as s:
             hold.renew(s)
-        fields = clients.model().extract_fields(document.text, run=f"attachment:{attachment_id}", step="fields")
+        with clients.limited(clients.MODEL):
+            fields = clients.model().extract_fields(document.text, run=f"attachment:{attachment_id}", step="fields")
         hold.finish(
             AttachmentStatus.READ,
             f"read by {document.method}, {len(document.text)} characters",

@@ -6,11 +6,14 @@ Importing this module imports neither httpx nor the OpenAI SDK.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache
 from typing import TYPE_CHECKING, TypeVar
 
 from config.settings import settings
+from fleet import parking
+from fleet.errors import RetryLater
 
 if TYPE_CHECKING:
     from books.bank import BankClient
@@ -51,6 +54,21 @@ def bank() -> BankClient:
 def model() -> ModelClient:
     """The model's client."""
     return _once(_model)
+
+
+MODEL = "model"
+"""The parking key of the model's quota, which all its callers share."""
+
+
+@contextmanager
+def limited(key: str) -> Iterator[None]:
+    """Call the world outside under a key: raises `RetryLater` while it is parked, and a rate limit parks it."""
+    parking.check(key)
+    try:
+        yield
+    except RetryLater as error:
+        error.key = error.key or key
+        raise
 
 
 def forget() -> None:

@@ -25,7 +25,7 @@ from sqlalchemy.orm import Session
 
 from fleet.actor import FleetActor, current_message
 from fleet.app import effective_budget, effective_retry, process_broker
-from fleet.errors import DeadlineExceeded, FleetError
+from fleet.errors import DeadlineExceeded, FleetError, RetryLater
 from fleet.logs import get_logger
 from fleet.storage import leases, session
 from fleet.storage.leases import Lease
@@ -53,6 +53,11 @@ def lease_time() -> timedelta:
         return OUTSIDE_A_WORKER
     lane = process_broker().lanes[actor.queue_name]
     return effective_budget(actor, lane).hard + SLACK
+
+
+def _is_parked(error: Exception) -> bool:
+    """Whether a failure is a rate limit, which uses up no attempt."""
+    return isinstance(error, RetryLater) and error.key is not None
 
 
 def is_last_attempt() -> bool:
@@ -109,7 +114,7 @@ class Hold(Generic[Row]):
             self._say(failed, f"timed out {progress()}".strip())
             raise
         except Exception as error:
-            if is_last_attempt():
+            if is_last_attempt() and not _is_parked(error):
                 self._say(failed, f"gave up after {self.row.attempts} attempts: {error}")
             else:
                 self._say(back_to, f"will be tried again: {error}")

@@ -80,7 +80,8 @@ def sync_transactions(account_id: int, token: str) -> None:
 
     with hold.to_the_end(back_to=AccountStatus.IDLE, failed=AccountStatus.FAILED, progress=progress):
         try:
-            seen, new = _store_pages(hold, since, until)
+            with clients.limited(f"bank account {hold.row.external_id}"):
+                seen, new = _store_pages(hold, since, until)
         except ConsentExpired as error:
             hold.finish(AccountStatus.CONSENT_EXPIRED, f"{error}")
             return

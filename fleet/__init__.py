@@ -5,6 +5,7 @@ Not guaranteed: that this package alone makes a fleet. An application brings `ac
 
 from fleet import deadline
 from fleet.actor import queue
+from fleet.catalogue import connect
 from fleet.declarations import Budget, Entry, Lane, Retry
 
-__all__ = ["Budget", "Entry", "Lane", "Retry", "deadline", "queue"]
+__all__ = ["Budget", "Entry", "Lane", "Retry", "connect", "deadline", "queue"]

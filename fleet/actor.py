@@ -22,6 +22,7 @@ from dramatiq.message import Message
 from dramatiq.middleware import CurrentMessage
 
 from fleet import deadline
+from fleet.broker import FleetBroker
 from fleet.declarations import Budget, Retry
 from fleet.errors import BudgetInvalid, DeadlineExceeded, DeclarationInvalid
 
@@ -40,17 +41,14 @@ class FleetActor(dramatiq.Actor[P, R]):
     budget: Budget | None
     retry: Retry | None
     declared_at: str
+    broker: FleetBroker
 
     def send_many(self, arguments: Iterable[tuple[Any, ...]]) -> int:
         """Send one message a tuple of positional arguments, in order; returns how many were accepted.
 
         Raises whatever `send` raises; the messages before the failing one stay sent.
         """
-        count = 0
-        for args in arguments:
-            self.send_with_options(args=args)
-            count += 1
-        return count
+        return self.broker.enqueue_calls(self, arguments)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Run the body; in a worker under its soft budget.

@@ -14,6 +14,7 @@ from typing import Annotated
 import typer
 
 from fleet import app as application
+from fleet import cli_dead
 from fleet.errors import FleetError
 
 cli = typer.Typer(
@@ -139,6 +140,9 @@ def status(
     else:
         name = require if require == "beat" else app.lane(require).name
         require_here(broker.client, broker.namespace, name)
+
+
+cli.add_typer(cli_dead.commands(_start), name="dead")
 
 
 def _print(*tables: object) -> None:

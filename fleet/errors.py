@@ -73,16 +73,34 @@ class EmbeddedServerFailed(FleetError):
     """Raised when an embedded Valkey or PostgreSQL does not start; the message names its log."""
 
 
+class ArgumentsInvalid(FleetError):
+    """Raised when a message is sent by name with arguments that its actor does not take."""
+
+
+class MessageTooLarge(FleetError):
+    """Raised when a message is sent whose encoded form is larger than the broker takes."""
+
+    def __init__(self, actor: str, size: int, most: int) -> None:
+        super().__init__(
+            f"A message to {actor!r} is {size:,} bytes; at most {most:,} are taken. "
+            f"Store what is large and send its id."
+        )
+
+
 class NotServedHere(FleetError):
     """Raised when a host that should serve a lane, or run a beat, has no process of it that reported lately."""
 
 
 class RetryLater(FleetError):
-    """Raised when a job cannot go on now and knows when it can; `after` is a night duration."""
+    """Raised when a job cannot go on now and knows when it can; `after` is a night duration.
 
-    def __init__(self, message: str, after: timedelta) -> None:
+    With a `key` (a bank connection, a model) it is a rate limit: the key is parked for everybody, no attempt is used.
+    """
+
+    def __init__(self, message: str, after: timedelta, key: str | None = None) -> None:
         super().__init__(message)
         self.after = after
+        self.key = key
 
 
 class DeadlineExceeded(BaseException):

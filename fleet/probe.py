@@ -46,17 +46,18 @@ def read(broker: FleetBroker | None = None, queues: Iterable[str] | None = None)
             pipe.llen(keys.queue(ns, name))
             pipe.hlen(keys.bodies(ns, name))
             pipe.hlen(keys.bodies(ns, keys.delayed(name)))
+            pipe.zcard(keys.due(ns, name))
             pipe.zcard(keys.dead(ns, name))
             pipe.lindex(keys.queue(ns, name), 0)
         rows = pipe.execute()
-    figures = [rows[start : start + 5] for start in range(0, len(rows), 5)]
+    figures = [rows[start : start + 6] for start in range(0, len(rows), 6)]
     with client.pipeline(transaction=False) as pipe:
         for name, (*_, oldest) in zip(names, figures, strict=True):
             pipe.hget(keys.bodies(ns, name), oldest or "")
         bodies = pipe.execute()
     return [
-        QueueReading(name, ready, delayed, max(0, held - ready), dead, _age(body) if oldest else None)
-        for name, (ready, held, delayed, dead, oldest), body in zip(names, figures, bodies, strict=True)
+        QueueReading(name, ready, stock + due, max(0, held - ready - due), dead, _age(body) if oldest else None)
+        for name, (ready, held, stock, due, dead, oldest), body in zip(names, figures, bodies, strict=True)
     ]
 
 

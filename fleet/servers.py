@@ -11,7 +11,7 @@ from sqlalchemy.exc import OperationalError
 
 from fleet.errors import ServerTooOld, ServerUnreachable
 
-OLDEST_REDIS = (6, 2)  # LPOP with a count, ZRANGESTORE, SET … GET
+OLDEST_REDIS = (7, 0)  # scripts that may run when memory is full
 OLDEST_POSTGRES = 14  # what SQLAlchemy 2.1 and the migrations are tested on
 
 

@@ -23,11 +23,6 @@ _BOUND = ("message_id", "actor", "queue", "attempt", "origin")
 class LogContext(Middleware):
     """Log context around a job."""
 
-    def before_worker_boot(self, broker: Broker, worker: Any) -> None:
-        queues = broker.get_declared_queues() | broker.get_declared_delay_queues()
-        for thread in ("WorkerThread", *(f"ConsumerThread({queue})" for queue in queues)):
-            logging.getLogger(f"dramatiq.worker.{thread}").addFilter(_without_arguments)
-
     def before_process_message(self, broker: Broker, message: MessageProxy) -> None:
         from structlog.contextvars import bind_contextvars
 

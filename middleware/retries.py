@@ -1,50 +1,106 @@
-"""Stock Dramatiq's retries with the shape a lane or an actor declares, and with `RetryLater` honoured.
+"""Decides what becomes of a job that failed: tried again by its lane's or actor's shape, parked, or a dead letter.
 
-Delays are night durations, so that a compressed night waits compressed. A `RetryLater` uses up an attempt.
+Delays are night durations; the broker turns them into real ones. A retry waits a random time up to `first * 2^n` (full
+jitter, so that what failed together does not come back together), never longer than `longest`. `RetryLater` names its
+delay and uses up an attempt; one with a `key` parks that key (a bank connection, a model) for everybody and uses up
+none: the limit is nobody's fault. An actor declared with Dramatiq's own options (`max_retries`, …) keeps them.
+
+Not guaranteed: that a parked key is respected by a job that does not ask (`fleet.parking.check`).
 """
 
 from __future__ import annotations
 
+import random
+import time
+import traceback
+from datetime import timedelta
 from typing import Any
 
 from dramatiq import Broker, MessageProxy, Retry
 from dramatiq.middleware import Retries
 
-from fleet import declarations, wire
+from fleet import declarations, parking, wire
 from fleet.actor import FleetActor
 from fleet.broker import FleetBroker
-from fleet.clock import clock
 from fleet.errors import RetryLater
+from fleet.logs import get_logger
+
+log = get_logger(__name__)
+
+STOCK = declarations.Retry(attempts=21, first=timedelta(seconds=15), longest=timedelta(days=7))
+MOST_PARKINGS = 50  # after that a rate limit uses up attempts like any failure
+PARKINGS = "parkings"
 
 
 class LaneRetries(Retries):
-    """Looks up the retry shape when a job failed; without a lane and an own shape, stock's defaults hold."""
+    """Stock's options and decisions, with the shape looked up when a job failed."""
 
     def after_process_message(
         self, broker: Broker, message: MessageProxy, *, result: Any = None, exception: BaseException | None = None
     ) -> None:
         if exception is None:
             return
-        for name, value in _options(broker, message).items():
-            message.options.setdefault(name, value)
-        if isinstance(exception, RetryLater):
-            delayed = Retry(str(exception), delay=wire.duration_ms(clock.to_real(exception.after)))
-            super().after_process_message(broker, message, result=result, exception=delayed)  # type: ignore[no-untyped-call]
+        actor = broker.get_actor(message.actor_name)
+        throws = message.options.get("throws") or actor.options.get("throws")
+        if throws and isinstance(exception, throws):
+            message.fail()
             return
-        super().after_process_message(broker, message, result=result, exception=exception)  # type: ignore[no-untyped-call]
+        if self._parked(broker, message, exception):
+            return
+        retries = message.options.setdefault("retries", 0)
+        message.options["retries"] += 1
+        message.options["traceback"] = "".join(traceback.format_exception(exception)[-30:])
+        message.options["requeue_timestamp"] = int(time.time() * 1000)
+        if self._exhausted(broker, message, actor.options, retries, exception):
+            message.fail()
+            self._tell(broker, message, actor.options, retries)
+            return
+        broker.enqueue(message, delay=_delay(broker, message, actor.options, retries, exception))  # type: ignore[arg-type]
+
+    def _parked(self, broker: Broker, message: MessageProxy, exception: BaseException) -> bool:
+        parkings = int(message.options.get(PARKINGS, 0))
+        if not isinstance(exception, RetryLater) or exception.key is None or parkings >= MOST_PARKINGS:
+            return False
+        assert isinstance(broker, FleetBroker)
+        message.options[PARKINGS] = parkings + 1
+        parking.park(broker, exception.key, exception.after)
+        wait = wire.duration_ms(exception.after)
+        broker.enqueue(message, delay=wait + random.randint(0, wait // 10 + 1_000))  # type: ignore[arg-type]
+        return True
+
+    def _exhausted(
+        self, broker: Broker, message: MessageProxy, options: dict[str, Any], retries: int, exception: BaseException
+    ) -> bool:
+        retry_when = options.get("retry_when", self.retry_when)
+        if retry_when is not None:
+            return not retry_when(retries, exception)
+        declared = options.get("max_retries", _shape(broker, message).attempts - 1)
+        most = message.options.get("max_retries", declared)
+        return most is not None and retries >= most
+
+    def _tell(self, broker: Broker, message: MessageProxy, options: dict[str, Any], retries: int) -> None:
+        target = message.options.get("on_retry_exhausted") or options.get("on_retry_exhausted")
+        if target:
+            told = {"retries": retries, "max_retries": message.options.get("max_retries", options.get("max_retries"))}
+            broker.get_actor(target).send(message.asdict(), told)
 
 
-def _options(broker: Broker, message: MessageProxy) -> dict[str, int]:
-    """The shape in stock's words, without those that the actor was declared with (`max_retries=`) itself."""
+def _shape(broker: Broker, message: MessageProxy) -> declarations.Retry:
     actor = broker.actors.get(message.actor_name)
     own = actor.retry if isinstance(actor, FleetActor) else None
     lane = broker.lanes.get(message.queue_name) if isinstance(broker, FleetBroker) else None
-    shape: declarations.Retry | None = own or (lane.retry if lane else None)
-    if actor is None or shape is None:
-        return {}
-    options = {
-        "max_retries": shape.attempts - 1,
-        "min_backoff": wire.duration_ms(clock.to_real(shape.first)),
-        "max_backoff": wire.duration_ms(clock.to_real(shape.longest)),
-    }
-    return {name: value for name, value in options.items() if name not in actor.options}
+    return own or (lane.retry if lane else STOCK)
+
+
+def _delay(
+    broker: Broker, message: MessageProxy, options: dict[str, Any], retries: int, exception: BaseException
+) -> int:
+    """Night milliseconds until the next try."""
+    if isinstance(exception, RetryLater):
+        return wire.duration_ms(exception.after)
+    if isinstance(exception, Retry) and exception.delay is not None:
+        return int(exception.delay)
+    shape = _shape(broker, message)
+    first = message.options.get("min_backoff", options.get("min_backoff", wire.duration_ms(shape.first)))
+    longest = message.options.get("max_backoff", options.get("max_backoff", wire.duration_ms(shape.longest)))
+    return random.randint(0, min(int(longest), int(first) * 2 ** min(retries, 40)))

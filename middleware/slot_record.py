@@ -6,13 +6,18 @@ that cannot be written is logged and never stops the job.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from dramatiq import Broker, MessageProxy, Middleware
 
 from fleet import wire
 from fleet.clock import clock
+from fleet.logs import get_logger
 from middleware.outcome import Outcome, outcome, skipped
+
+log = get_logger(__name__)
 
 
 class SlotRecord(Middleware):
@@ -31,7 +36,7 @@ class SlotRecord(Middleware):
         row = {"entry": key[0], "slot": wire.from_ms(key[1]), "message_id": message.message_id}
         started = insert(SlotRun).values(**row, started_night=clock.now())
         again = {"starts": SlotRun.starts + 1, "started_at": func.now(), "ended_at": None, "outcome": None}
-        with session() as s:
+        with _never_stopping("start", message), session() as s:
             s.execute(started.on_conflict_do_update(index_elements=list(row), set_=again))
 
     def after_process_message(
@@ -51,13 +56,24 @@ class SlotRecord(Middleware):
         from fleet.storage import session
         from fleet.storage.tables import SlotRun
 
-        with session() as s:
+        with _never_stopping("end", message), session() as s:
             s.execute(
                 update(SlotRun)
                 .where(SlotRun.entry == key[0], SlotRun.slot == wire.from_ms(key[1]))
                 .where(SlotRun.message_id == message.message_id)
                 .values(ended_at=func.now(), outcome=how)
             )
+
+
+@contextmanager
+def _never_stopping(what: str, message: MessageProxy) -> Iterator[None]:
+    """A record is not worth a job: what PostgreSQL refuses is said and left."""
+    from sqlalchemy.exc import SQLAlchemyError
+
+    try:
+        yield
+    except SQLAlchemyError as error:
+        log.error("slot_not_recorded", what=what, entry=message.options.get(wire.ENTRY), error=repr(error)[:300])
 
 
 def _slot_of(message: MessageProxy) -> tuple[str, int] | None:

@@ -1,32 +1,43 @@
-"""`FleetBroker`: Dramatiq's Redis broker with the connection made at the first message, and a heartbeat of its own.
+"""`FleetBroker`: Dramatiq's Redis broker, which owns the end of a message.
 
-Wire-compatible with stock Dramatiq. The heartbeat is 5 s and every command does maintenance, so a vanished worker's
-messages return within about 6 s, and at once where its supervisor saw it die (`presume_dead`). Stock sends a heartbeat
-only with its commands; when every consumer of a worker is full it sends none, and 5 s later a living worker's jobs
-would run twice. `Heartbeat` is a thread that beats for it.
+Wire-compatible with stock Dramatiq: the same keys for queues, bodies, what a worker holds and dead letters, so stock
+producers and workers can share a queue. What differs is who acts: delays lie in a sorted set and not in a worker's
+memory, and a `FleetWorker` ends and fetches messages by one numbered script (`fleet.broker.pump`).
 
-Not guaranteed yet: the end of a message is stock Dramatiq's. A message whose retry cannot be enqueued is lost, and a
-reply of `fetch` lost on the wire strands its messages until the process ends.
+The client's own retries are off, since redis-py would repeat a command whose reply was lost; each script here is safe
+to repeat, and is repeated by this module. `send` gives Redis about two seconds to come back and then raises
+`NotAccepted`.
+
+Not guaranteed: that a message which raised `NotAccepted` was not accepted; its reply may be what was lost.
 """
 
 from __future__ import annotations
 
 import threading
+import time
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
+from itertools import chain, groupby, islice
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import redis
-from dramatiq.broker import Broker, Consumer
-from dramatiq.brokers.redis import RedisBroker, _scripts
-from dramatiq.common import current_millis
-from dramatiq.middleware import Middleware
+from dramatiq.actor import Actor
+from dramatiq.broker import Broker
+from dramatiq.brokers.redis import DEFAULT_DEAD_MESSAGE_TTL, DEFAULT_HEARTBEAT_TIMEOUT, RedisBroker, _scripts
+from dramatiq.errors import BrokerError
+from dramatiq.message import Message
+from dramatiq.middleware import Middleware, MiddlewareError
 
-from fleet.broker import keys
+from fleet.broker import bulk, keys
+from fleet.broker.connection import client_from
+from fleet.broker.ends import current
+from fleet.broker.reaper import reap
+from fleet.broker.scripts import Scripts
+from fleet.clock import clock
 from fleet.declarations import Lane
-from fleet.errors import SettingsInvalid
+from fleet.errors import FleetError, MessageTooLarge, SettingsInvalid
 from fleet.logs import get_logger
 
 if TYPE_CHECKING:
@@ -34,85 +45,217 @@ if TYPE_CHECKING:
 
 log = get_logger(__name__)
 
-HEARTBEAT_MS = 5_000
-_BEAT_SECONDS = 1.0
-_DEAD_LETTERS_KEPT_MS = 14 * 24 * 3600 * 1000
-_EVERY_COMMAND = 1_000_000  # stock draws from a million: this many of them do maintenance
-_IDLE_POLL_MS = 100  # a consumer's longest pause between two looks at an idle queue; stock's is a second
-_CONNECTIONS = 1_024  # redis-py caps a pool at 100, which 128 threads and their consumers outgrow
+T = TypeVar("T")
+
+LARGEST_MESSAGE = 1024 * 1024
+CHUNK = 500  # messages a round trip of `enqueue_many`: bounds memory here and the script's time there
+_CALL_REMEMBERED = 60  # seconds for which a sender's last call is known: longer than `_insist` repeats it
+_PAUSES = (0.05, 0.1, 0.2, 0.4, 0.8)  # between the tries of a send
+
+
+class NotAccepted(FleetError, BrokerError):
+    """Raised when Redis did not accept a message: unreachable, read-only, or out of memory. Nothing is half written."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message)  # type: ignore[no-untyped-call]  # Dramatiq's base has no types
 
 
 class FleetBroker(RedisBroker):
     """A Redis broker that reads its settings and connects when it is first used.
 
-    `lanes` maps each queue to its lane once an application is loaded; a process that only sends leaves it empty.
+    `lanes` maps each queue to its lane once an application is loaded; a process that only sends leaves it empty. Give
+    `url` or `client` where there are no settings.
     """
 
-    def __init__(self, settings: Callable[[], Settings], middleware: list[Middleware] | None = None) -> None:
+    def __init__(
+        self,
+        settings: Callable[[], Settings] | None = None,
+        middleware: list[Middleware] | None = None,
+        *,
+        url: str | None = None,
+        client: redis.Redis | None = None,
+        namespace: str = "dramatiq",
+    ) -> None:
         # Not RedisBroker's: that one wants its URL now, and importing actors must not read the environment.
+        self._hooks: dict[str, list[Callable[..., Any]]] = {}
         Broker.__init__(self, middleware=middleware)
-        self._settings = settings
+        self._settings, self._url, self._namespace = settings, url, namespace
+        if client is not None:
+            self.__dict__["client"] = client
         self.broker_id = str(uuid.uuid4())
         self.queues: set[str] = set()
-        self.maintenance_chance = _EVERY_COMMAND
-        self.heartbeat_timeout = HEARTBEAT_MS
-        self.dead_message_ttl = _DEAD_LETTERS_KEPT_MS
+        # Stock's scripts still serve `flush`, `join` and the `do_…` methods; they do no maintenance of their own.
+        self.maintenance_chance = 0
+        self.heartbeat_timeout = DEFAULT_HEARTBEAT_TIMEOUT
+        self.dead_message_ttl = DEFAULT_DEAD_MESSAGE_TTL
         self.lanes: Mapping[str, Lane] = MappingProxyType({})
 
     # Stock sets these three in __init__; ours are made at first use.
     @cached_property
     def namespace(self) -> str:
-        return self._settings().namespace
+        return self._settings().namespace if self._settings else self._namespace
 
     @cached_property
     def client(self) -> redis.Redis:  # type: ignore[override]
-        url = self._settings().redis_url
+        url = self._settings().redis_url if self._settings else (self._url or "redis://127.0.0.1:6379/0")
         if not url:
             raise SettingsInvalid("FLEET_REDIS_URL is not set, for example redis://127.0.0.1:6379/0.")
-        pool = redis.ConnectionPool.from_url(url, max_connections=_CONNECTIONS, health_check_interval=15)
-        return redis.Redis(connection_pool=pool)
-
-    def consume(self, queue_name: str, prefetch: int = 1, timeout: int = 5000) -> Consumer:
-        """As stock, but an idle consumer looks again after a tenth of a second at most."""
-        return super().consume(queue_name, prefetch, min(timeout, _IDLE_POLL_MS))
-
-    def presume_dead(self, worker_id: str) -> None:
-        """Take back the heartbeat of a worker process that is known to have ended.
-
-        The next command of any worker on the queues it held then returns its messages to them.
-        """
-        self.client.zadd(keys.heartbeats(self.namespace), {worker_id: 1}, xx=True)
+        return client_from(url)
 
     @cached_property
     def scripts(self) -> dict[str, Any]:  # type: ignore[override]
         return {name: self.client.register_script(script) for name, script in _scripts.items()}
 
+    @cached_property
+    def own_scripts(self) -> Scripts:
+        return Scripts(self.client)
 
-class Heartbeat:
-    """Keeps a worker process from being taken for dead while its consumers are silent."""
+    def declare_queue(self, queue_name: str) -> None:
+        """Declare a queue. There is no delay queue beside it: delays are this broker's own."""
+        if queue_name not in self.queues:
+            self.emit_before("declare_queue", queue_name)
+            self.queues.add(queue_name)
+            self.emit_after("declare_queue", queue_name)
 
-    def __init__(self, broker: FleetBroker) -> None:
-        self._broker = broker
-        self._stopped = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="heartbeat", daemon=True)
+    def enqueue(self, message: Message[Any], *, delay: int | None = None) -> Message[Any]:
+        """Send a message, or settle the retry of the one this thread works on; `delay` is in night milliseconds.
 
-    def start(self) -> None:
-        self._thread.start()
+        Raises `MessageTooLarge`, or `NotAccepted` when Redis does not take it within about two seconds.
+        """
+        settling = current.settling
+        if settling is not None and settling.message_id == message.message_id:
+            self.emit_before("enqueue", message, delay)
+            settling.retry = (_sealed(message)[1], self._real_ms(delay) or 0)
+            self.emit_after("enqueue", message, delay)
+            return message
+        message = message.copy(options={"redis_message_id": str(uuid.uuid4())})
+        self.emit_before("enqueue", message, delay)
+        self._accept(message.queue_name, [_sealed(message)], delay)
+        self.emit_after("enqueue", message, delay)
+        return message
 
-    def stop(self) -> None:
-        """Stop beating; what the process still holds returns to its queues within the heartbeat's time."""
-        self._stopped.set()
-        self._thread.join(_BEAT_SECONDS * 2)
+    def enqueue_many(self, messages: Iterable[Message[Any]], *, delay: int | None = None) -> Iterator[Message[Any]]:
+        """Send messages in order, a chunk a round trip; yields each once it is accepted.
 
-    def _run(self) -> None:
-        key, lost = keys.heartbeats(self._broker.namespace), False
-        while not self._stopped.wait(_BEAT_SECONDS):
+        The enqueue hooks of every middleware are called for each. Raises as `enqueue` does: what was yielded before is
+        accepted, of the chunk that failed nothing is known.
+        """
+        stream = iter(messages)
+        while chunk := list(islice(stream, CHUNK)):
+            ready = [message.copy(options={"redis_message_id": str(uuid.uuid4())}) for message in chunk]
+            for message in ready:
+                self.emit_before("enqueue", message, delay)
+            for queue, group in groupby(ready, key=lambda message: message.queue_name):
+                self._accept(queue, [_sealed(message) for message in group], delay)
+            for message in ready:
+                self.emit_after("enqueue", message, delay)
+            yield from ready
+
+    def enqueue_calls(self, actor: Actor[..., Any], calls: Iterable[Sequence[Any]]) -> int:
+        """Send one message of the actor for each sequence of positional arguments; returns how many were accepted.
+
+        As `enqueue_many`, but where no middleware hears of an enqueue no `Message` is made (`fleet.broker.bulk`).
+        """
+        heard = self._hooks_of("before_enqueue") or self._hooks_of("after_enqueue")
+        if heard or not bulk.applies():
+            return sum(1 for _ in self.enqueue_many(actor.message_with_options(args=tuple(call)) for call in calls))
+        accepted, stream = 0, iter(calls)
+        while chunk := list(islice(stream, CHUNK)):
+            sealed = bulk.encode_calls(actor.queue_name, actor.actor_name, chunk)
+            for _, encoded in sealed:
+                _check_size(actor.actor_name, encoded)
+            self._accept(actor.queue_name, sealed, None)
+            accepted += len(chunk)
+        return accepted
+
+    def _accept(self, queue: str, sealed: list[tuple[str, bytes]], delay: int | None) -> None:
+        """Have Redis take messages of one queue, each as its id and its bytes."""
+        ns = self.namespace
+        wait = self._real_ms(delay)
+        asked = [keys.queue(ns, queue), keys.bodies(ns, queue), keys.due(ns, queue), keys.sender(ns, _sender.name)]
+        args: list[Any] = [keys.wake(ns), queue, "" if wait is None else wait, str(uuid.uuid4()), _CALL_REMEMBERED]
+        args += chain.from_iterable(sealed)
+        self._insist(lambda: self.own_scripts.enqueue(keys=asked, args=args))
+
+    def _insist(self, ask: Callable[[], T]) -> T:
+        for pause in (*_PAUSES, None):
             try:
-                self._broker.client.zadd(key, {self._broker.broker_id: current_millis()})
-                if lost:
-                    log.warning("heartbeat_restored", worker=self._broker.broker_id)
-                lost = False
-            except redis.RedisError as error:
-                if not lost:
-                    log.error("heartbeat_lost", worker=self._broker.broker_id, error=str(error))
-                lost = True
+                return ask()
+            except (redis.ConnectionError, redis.TimeoutError) as error:  # BUSY LOADING is one of them
+                if pause is None:
+                    raise NotAccepted(f"Redis did not answer within {sum(_PAUSES):.1f} s of tries: {error}") from error
+                time.sleep(pause)
+            except redis.ResponseError as error:
+                raise NotAccepted(f"Redis refused the message: {error}") from error
+        raise AssertionError("the last pause is None")
+
+    @staticmethod
+    def _real_ms(delay: int | None) -> int | None:
+        return None if delay is None else int(delay / clock.rate)
+
+    def add_middleware(
+        self, middleware: Middleware, *, before: type[Middleware] | None = None, after: type[Middleware] | None = None
+    ) -> None:
+        super().add_middleware(middleware, before=before, after=after)
+        self._hooks.clear()
+
+    def emit_before(self, signal: str, *args: Any, **kwargs: Any) -> None:
+        """As stock, calling only hooks that a middleware defines; one that breaks is noted for the message's end."""
+        for hook in self._hooks_of(f"before_{signal}"):
+            try:
+                hook(self, *args, **kwargs)
+            except MiddlewareError:
+                raise
+            except Exception as error:
+                _hook_broke(f"before_{signal}", hook, error, args)
+
+    def emit_after(self, signal: str, *args: Any, **kwargs: Any) -> None:
+        """As stock, in reverse order; a hook that breaks is noted for the message's end."""
+        for hook in self._hooks_of(f"after_{signal}"):
+            try:
+                hook(self, *args, **kwargs)
+            except Exception as error:
+                _hook_broke(f"after_{signal}", hook, error, args)
+
+    def _hooks_of(self, name: str) -> list[Callable[..., Any]]:
+        hooks = self._hooks.get(name)
+        if hooks is None:
+            order = self.middleware if name.startswith("before_") else reversed(self.middleware)
+            stock = getattr(Middleware, name, None)
+            hooks = [getattr(m, name) for m in order if getattr(type(m), name, None) is not stock or name in vars(m)]
+            self._hooks[name] = hooks
+        return hooks
+
+    def presume_dead(self, worker_id: str, queues: Iterable[str]) -> int:
+        """Return what a worker that is known to have ended held, to the front of its queues; returns how many."""
+        return reap(self.client, self.own_scripts, self.namespace, worker_id, queues)
+
+
+class _Sender(threading.local):
+    """Calls of one thread come one after the other, so that its last one is all that Redis need remember."""
+
+    def __init__(self) -> None:
+        self.name = str(uuid.uuid4())
+
+
+_sender = _Sender()
+
+
+def _sealed(message: Message[Any]) -> tuple[str, bytes]:
+    """A message's Redis id and bytes."""
+    encoded = message.encode()
+    _check_size(message.actor_name, encoded)
+    return message.options["redis_message_id"], encoded
+
+
+def _check_size(actor: str, encoded: bytes) -> None:
+    if len(encoded) > LARGEST_MESSAGE:
+        raise MessageTooLarge(actor, len(encoded), LARGEST_MESSAGE)
+
+
+def _hook_broke(name: str, hook: Callable[..., Any], error: Exception, args: tuple[Any, ...]) -> None:
+    log.exception("hook_broke", hook=name, middleware=type(getattr(hook, "__self__", hook)).__name__, error=repr(error))
+    settling = current.settling
+    # A hook that breaks over another message, one that a job sends, is no reason to run this one again.
+    if settling is not None and args and getattr(args[0], "message_id", None) == settling.message_id:
+        settling.broken_hook = error

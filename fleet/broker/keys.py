@@ -37,6 +37,66 @@ def delayed(name: str) -> str:
     return f"{name}.DQ"
 
 
+def acks(namespace: str, worker: str, name: str) -> str:
+    """Dramatiq's: the ids of a queue that a worker holds."""
+    return f"{namespace}:__acks__.{worker}.{name}"
+
+
+def held(namespace: str, worker: str, name: str) -> str:
+    """The same ids with the order they were fetched in; ends with the last of them."""
+    return f"{namespace}:fleet:held:{worker}:{name}"
+
+
+def due(namespace: str, name: str) -> str:
+    """The delayed ids of a queue, by the server's milliseconds they are due at."""
+    return f"{namespace}:fleet:due:{name}"
+
+
+def dead_details(namespace: str, name: str) -> str:
+    """Message id -> why and when it died (JSON), beside the dead letters."""
+    return f"{namespace}:fleet:dead:{name}"
+
+
+def turn(namespace: str, worker: str) -> str:
+    """A worker's last turn: its number and answer; expires with the worker's silence."""
+    return f"{namespace}:fleet:turn:{worker}"
+
+
+def tombstone(namespace: str, worker: str) -> str:
+    """Stands when a worker was reaped; expires after a day."""
+    return f"{namespace}:fleet:tombstone:{worker}"
+
+
+def sender(namespace: str, name: str) -> str:
+    """The id of a sending thread's last call; expires with its silence."""
+    return f"{namespace}:fleet:sender:{name}"
+
+
+def beats(namespace: str) -> str:
+    """Worker id -> a counter that its every command moves; a reaper watches whether it still does."""
+    return f"{namespace}:fleet:beats"
+
+
+def workers(namespace: str) -> str:
+    """Worker id -> its queues (JSON), from its first turn to its end or its reaping."""
+    return f"{namespace}:fleet:workers"
+
+
+def parked(namespace: str, key: str) -> str:
+    """Stands while a key (a bank connection, a model) is parked; expires with the parking."""
+    return f"{namespace}:fleet:parked:{key}"
+
+
+def catalogue(namespace: str) -> str:
+    """Actor -> its queue and parameters (JSON), as the newest worker published them; permanent."""
+    return f"{namespace}:fleet:catalogue"
+
+
+def wake(namespace: str) -> str:
+    """The channel on which a queue's name says that it may have something."""
+    return f"{namespace}:fleet:wake"
+
+
 def leader(namespace: str) -> str:
     """Who leads the beat: its token; expires with the term."""
     return f"{namespace}:fleet:beat:leader"
@@ -67,5 +127,5 @@ def processes_seen(namespace: str) -> str:
     return f"{namespace}:fleet:processes:seen"
 
 
-PERMANENT = (epoch, marks, ledger, processes, processes_seen, heartbeats)
+PERMANENT = (epoch, marks, ledger, processes, processes_seen, heartbeats, beats, workers, catalogue)
 """Keys that stand without an expiry on purpose; Dramatiq's queues, bodies and dead letters are the others."""

@@ -1,7 +1,7 @@
 """One worker process of a lane: `python -m fleet.workers.child --app ROOT LANE ID`, started by its supervisor.
 
 On SIGTERM it hands back what it only prefetched, gives running jobs the lane's drain time, and ends. What runs longer
-returns to its queue when the process's heartbeat has been silent for 5 s. It dies with its supervisor.
+returns to its queue when its supervisor sees the process end. It dies with its supervisor.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ import threading
 from pathlib import Path
 from typing import Any
 
-from dramatiq import Broker, MessageProxy, Middleware, Worker
+from dramatiq import Broker, MessageProxy, Middleware
 
 from fleet import wire
 from fleet.app import App, load, process_broker, settings
-from fleet.broker.broker import Heartbeat
 from fleet.clock import configure as configure_clock
 from fleet.declarations import Lane
 from fleet.logs import configure as configure_logs
 from fleet.logs import get_logger
 from fleet.workers.parent import die_with_parent
 from fleet.workers.presence import Presence, Report, running_jobs
+from fleet.workers.worker import FleetWorker
 
 log = get_logger(__name__)
 
@@ -52,22 +52,19 @@ def run(app: App, lane: Lane) -> None:
     os.nice(lane.nice)
     broker = process_broker()
     broker.add_middleware(_Running())
-    heartbeat = Heartbeat(broker)
 
     def report() -> Report:
         return Report("worker", lane.name, worker_id=broker.broker_id, jobs=running_jobs.now())
 
     presence = Presence(broker.client, broker.namespace, report)
-    worker = Worker(broker, queues=set(lane.queues), worker_threads=lane.threads)
+    worker = FleetWorker(broker, queues=set(lane.queues), worker_threads=lane.threads)
     if lane.prefetch is not None:
         worker.queue_prefetch = lane.prefetch  # stock takes it from the environment alone
-    heartbeat.start()
     worker.start()
     presence.start()
     log.info("worker_ready", lane=lane.name, worker=broker.broker_id, queues=list(lane.queues), threads=lane.threads)
     stop.wait()
     worker.stop(timeout=wire.duration_ms(lane.drain))
-    heartbeat.stop()
     presence.stop()
     left = [job.message_id for job in running_jobs.now()]
     if left:

@@ -122,7 +122,7 @@ class Supervisor:
 
     def _return_messages(self, worker_id: str) -> None:
         try:
-            process_broker().presume_dead(worker_id)
+            process_broker().presume_dead(worker_id, self._lane.queues)
         except redis.RedisError as error:
             log.warning("worker_not_presumed_dead", lane=self._lane.name, error=str(error), returns_in="the heartbeat")
 
@@ -140,6 +140,8 @@ class Supervisor:
                 )
                 child.process.kill()
                 child.process.wait()
+            # What a job left running past its drain still holds must not wait for a reaper.
+            self._return_messages(child.worker_id)
 
     def _serve_metrics(self) -> str:
         from prometheus_client import CollectorRegistry

@@ -1,0 +1,54 @@
+"""The ends of a message, and how the thread that works on one settles which it will be.
+
+A message ends as exactly one of:
+
+    done      its work ended
+    retry     its work failed and comes again after a delay, as a new body under the same id
+    returned  it goes back to the front of its queue unchanged: it was only prefetched, or how it ended is unknown
+    dropped   a middleware refused it (expired, skipped): counted, and no dead letter
+    dead      its work failed for good: a dead letter with its reason
+
+A retry is not sent by whoever asks for it: `FleetBroker.enqueue` notes it here when the message is the one this thread
+works on, and the script that ends the message stores it. So a retry that cannot be stored leaves the message held.
+"""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+from typing import Literal
+
+Kind = Literal["done", "retry", "back", "drop", "dead"]
+
+
+@dataclass(slots=True)
+class End:
+    """An end that is to be written: `first` and `second` are the script's two values by kind.
+
+    `worker` is the id of the worker process that fetched the message: a process that was reaped meanwhile goes on under
+    another, and what it fetched before is no longer its own to end.
+    """
+
+    worker: str
+    queue: str
+    id: str
+    kind: Kind
+    first: bytes = b""
+    second: bytes = b""
+
+
+@dataclass(slots=True)
+class Settling:
+    """What is known so far of the end of the message that a thread works on."""
+
+    message_id: str
+    retry: tuple[bytes, int] | None = None
+    broken_hook: BaseException | None = None
+
+
+class _Current(threading.local):
+    settling: Settling | None = None
+
+
+current = _Current()
+"""What the calling thread settles now; None while it works on no message."""

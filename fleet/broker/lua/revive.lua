@@ -1,0 +1,18 @@
+-- Takes dead letters away, to their queue again or for good; an id that is no dead letter any more changes nothing.
+-- KEYS[1] queue, KEYS[2] bodies, KEYS[3] dead, KEYS[4] dead bodies, KEYS[5] dead details
+-- ARGV[1] wake channel, ARGV[2] name of the queue, then two a message: id, encoded message to queue ("" to discard)
+-- returns how many were dead letters
+local moved = 0
+for i = 3, #ARGV, 2 do
+    if redis.call("ZREM", KEYS[3], ARGV[i]) == 1 then
+        redis.call("HDEL", KEYS[4], ARGV[i])
+        redis.call("HDEL", KEYS[5], ARGV[i])
+        if ARGV[i + 1] ~= "" then
+            redis.call("HSET", KEYS[2], ARGV[i], ARGV[i + 1])
+            redis.call("RPUSH", KEYS[1], ARGV[i])
+        end
+        moved = moved + 1
+    end
+end
+redis.call("PUBLISH", ARGV[1], ARGV[2])
+return moved

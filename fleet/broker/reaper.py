@@ -1,0 +1,113 @@
+"""Finds workers that are gone, and returns what they held.
+
+A worker is lost only when one and the same reaper has seen its counter unchanged for 30 s on its own monotonic clock
+while it kept looking: a look that failed, or came late because Redis or this process stood still, starts all counts
+again. So after an outage nobody is taken for dead because everybody was silent. A supervisor that saw its child die
+need not wait and calls `reap` at once.
+
+Stock workers are watched by the score of their heartbeat, and for stock's own 60 s. Not guaranteed: that a worker which
+only stopped is not reaped; its tombstone then keeps what it still does from changing anything.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import timedelta
+
+import redis
+from dramatiq.brokers.redis import DEFAULT_HEARTBEAT_TIMEOUT
+
+from fleet.broker import keys
+from fleet.broker.scripts import Scripts
+from fleet.clock import clock
+from fleet.logs import get_logger
+
+log = get_logger(__name__)
+
+LOST_AFTER = timedelta(seconds=30)
+STOCK_LOST_AFTER = timedelta(milliseconds=DEFAULT_HEARTBEAT_TIMEOUT)
+TOMBSTONE_SECONDS = 86_400
+_STOCK = "stock "
+
+
+def reap(client: redis.Redis, scripts: Scripts, namespace: str, worker: str, queues: Iterable[str]) -> int:
+    """Return a dead worker's messages to the front of these queues and set its tombstone; how many returned."""
+    names = list(dict.fromkeys(name for queue in queues for name in (queue, keys.delayed(queue))))
+    asked = [keys.tombstone(namespace, worker), keys.turn(namespace, worker), keys.beats(namespace)]
+    asked += [keys.heartbeats(namespace), keys.workers(namespace)]
+    for name in names:
+        asked += [keys.queue(namespace, name), keys.bodies(namespace, name)]
+        asked += [keys.acks(namespace, worker, name), keys.held(namespace, worker, name)]
+    returned = int(
+        scripts.reap(
+            keys=asked, args=[worker, TOMBSTONE_SECONDS, keys.wake(namespace), len(names), *names], client=client
+        )
+    )
+    log.warning("worker_reaped", worker=worker, returned=returned)
+    return returned
+
+
+@dataclass
+class _Seen:
+    sign: str
+    since: float
+
+
+class Reaper:
+    """Watches every worker that beats; `look` is called several times in a third of `lost_after`."""
+
+    def __init__(
+        self,
+        client: redis.Redis,
+        scripts: Scripts,
+        namespace: str,
+        queues: Iterable[str],
+        *,
+        lost_after: timedelta = LOST_AFTER,
+        stock_lost_after: timedelta = STOCK_LOST_AFTER,
+    ) -> None:
+        self._client, self._scripts, self._namespace = client, scripts, namespace
+        self._queues = set(queues)
+        self._lost_after, self._stock_lost_after = lost_after.total_seconds(), stock_lost_after.total_seconds()
+        self._seen: dict[str, _Seen] = {}
+        self._looked_at = 0.0
+
+    def look(self) -> int:
+        """Reap what has been silent for long enough; returns how many messages returned.
+
+        A look that fails forgets everything it saw, since the silence may have been this reaper's own.
+        """
+        try:
+            signs, queues = self._signs()
+        except redis.RedisError:
+            self._seen.clear()
+            raise
+        now = clock.monotonic()
+        if now - self._looked_at > self._lost_after / 3:  # Redis or this process stood still, and others with it
+            self._seen.clear()
+        self._looked_at = now
+        # A worker's queues may be on no record (a stock one's, or one that has just begun): look in all that are known.
+        known = self._queues.union(*queues.values())
+        self._seen = {worker: seen for worker, seen in self._seen.items() if worker in signs}
+        returned = 0
+        for worker, sign in signs.items():
+            seen = self._seen.get(worker)
+            if seen is None or seen.sign != sign:
+                self._seen[worker] = _Seen(sign, now)
+            elif now - seen.since > (self._stock_lost_after if sign.startswith(_STOCK) else self._lost_after):
+                returned += reap(self._client, self._scripts, self._namespace, worker, known)
+                del self._seen[worker]
+        return returned
+
+    def _signs(self) -> tuple[dict[str, str], dict[str, list[str]]]:
+        """Worker -> what changes while it lives, and worker -> its queues."""
+        with self._client.pipeline(transaction=False) as pipe:
+            pipe.hgetall(keys.beats(self._namespace))
+            pipe.zrange(keys.heartbeats(self._namespace), 0, -1, withscores=True)
+            pipe.hgetall(keys.workers(self._namespace))
+            beats, heartbeats, workers = pipe.execute()
+        signs = {worker.decode(): f"{_STOCK}{score:.0f}" for worker, score in heartbeats}
+        signs |= {worker.decode(): count.decode() for worker, count in beats.items()}
+        return signs, {worker.decode(): json.loads(raw) for worker, raw in workers.items()}

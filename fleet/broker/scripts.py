@@ -1,0 +1,26 @@
+"""The Lua scripts, each loaded by its file's name; what each takes and returns stands in its header."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import redis
+from redis.commands.core import Script
+
+_FOLDER = Path(__file__).parent / "lua"
+
+
+class Scripts:
+    """The broker's scripts, bound to a client; loading opens no connection."""
+
+    def __init__(self, client: redis.Redis) -> None:
+        self.enqueue = self._load(client, "enqueue")
+        self.turn = self._load(client, "turn")
+        self.reap = self._load(client, "reap")
+        self.beat = self._load(client, "beat")
+        self.revive = self._load(client, "revive")
+        self.trim = self._load(client, "trim")
+
+    @staticmethod
+    def _load(client: redis.Redis, name: str) -> Script:
+        return client.register_script((_FOLDER / f"{name}.lua").read_text())

@@ -1,0 +1,187 @@
+"""The thread that runs messages, and settles how each ends.
+
+However a message's body and hooks end, its thread goes on and its end is one of `fleet.broker.ends`. A hook that breaks
+never ends a message that did not: it comes again a second later, and after three broken runs it is a dead letter.
+
+Not guaranteed: that a raise from outside (`PyThreadState_SetAsyncExc`) leaks no lock, when it strikes between the
+taking of one and its `try`.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import traceback
+from queue import Empty
+from typing import Any
+
+from dramatiq import Message, MessageProxy, WorkerThread
+from dramatiq.middleware import SkipMessage
+
+from fleet.broker import FleetBroker
+from fleet.broker.ends import End, Settling, current
+from fleet.broker.pump import Fetched, Pump
+from fleet.clock import clock
+from fleet.logs import get_logger
+
+log = get_logger(__name__)
+
+HOOK_FAILURES = "hook_failures"
+_MOST_HOOK_FAILURES = 3
+_HOOK_RETRY_MS = b"1000"
+_TRACEBACK_LINES = 40
+_TRACEBACK_CHARACTERS = 8_000
+
+
+class FleetMessage(MessageProxy):
+    """A message and where it was fetched."""
+
+    def __init__(self, message: Message[Any], fetched: Fetched) -> None:
+        super().__init__(message)
+        self.fetched = fetched
+
+    def end(self, kind: Any, first: bytes = b"", second: bytes = b"") -> End:
+        """An end of this message, for the worker it was fetched by."""
+        return End(self.fetched.worker, self.fetched.queue, self.fetched.id, kind, first, second)
+
+
+class FleetWorkerThread(WorkerThread):
+    """Runs one message after the other; whatever one does, the thread goes on."""
+
+    pump: Pump
+    broker: FleetBroker
+
+    def run(self) -> None:
+        self.running = True
+        self.broker.emit_after("worker_thread_boot", self)
+        while self.running:
+            if self.paused:
+                self.paused_event.set()
+                threading.Event().wait(0.05)
+                continue
+            try:
+                item = self.work_queue.get(timeout=self.timeout)
+            except Empty:
+                continue
+            try:
+                self.process_message(item.message)
+            except BaseException as error:  # a raise from outside that struck between two of its lines
+                log.error("thread_interrupted", actor=item.message.actor_name, error=repr(error))
+                self.pump.end(item.message.end("back"))  # nothing if it has its end
+        self.broker.emit_before("worker_thread_shutdown", self)
+
+    def process_message(self, message: MessageProxy) -> None:
+        """Run a message's hooks and body, and have it ended.
+
+        An exception that escapes from a hook, whatever its kind, ends it as what was settled before: dead, retry, or a
+        broken run.
+        """
+        assert isinstance(message, FleetMessage)
+        end = message.end("back")
+        current.settling = settling = Settling(message.message_id)
+        try:
+            end = self._run(message, settling)
+        except BaseException as error:  # a time limit that strikes in a hook is one; no thread may end of it
+            log.error("hook_interrupted", actor=message.actor_name, message_id=message.message_id, error=repr(error))
+            end = self._without_hooks(message, settling, error)
+        finally:
+            current.settling = None
+            self.pump.end(end)
+            self.work_queue.task_done()
+            message.clear_exception()
+
+    def _run(self, message: FleetMessage, settling: Settling) -> End:
+        failure: BaseException | None = None
+        try:
+            self.broker.emit_before("process_message", message)
+            if settling.broken_hook is not None:
+                raise settling.broken_hook
+            result = None
+            if not message.failed:
+                result = self.broker.get_actor(message.actor_name)(*message.args, **message.kwargs)
+            self.broker.emit_after("process_message", message, result=result)
+        except SkipMessage as error:
+            if message.failed:
+                message.stuff_exception(error)
+            self.broker.emit_after("skip_message", message)
+            return self._settled(message, settling, skipped=error)
+        except BaseException as error:
+            failure = error
+            message.stuff_exception(error)
+            self.broker.emit_after("process_message", message, exception=error)
+        try:
+            return self._settled(message, settling, failure=failure)
+        finally:
+            del failure  # it holds this frame by its traceback, and would live on until a garbage collection
+
+    def _settled(
+        self,
+        message: FleetMessage,
+        settling: Settling,
+        failure: BaseException | None = None,
+        skipped: SkipMessage | None = None,
+    ) -> End:
+        """The end that body and hooks add up to; ack's and nack's hooks are called for it."""
+        if settling.broken_hook is not None and not message.failed and settling.retry is None:
+            return self._after_broken_hook(message, settling.broken_hook)
+        if message.failed:
+            self.broker.emit_before("nack", message)
+            end = message.end("dead", second=details(message, failure or skipped, self.pump.worker_id))
+            self.broker.emit_after("nack", message)
+            return end
+        self.broker.emit_before("ack", message)
+        if settling.retry is not None:
+            body, delay = settling.retry
+            end = message.end("retry", body, str(delay).encode())
+        else:
+            end = message.end("drop" if skipped else "done")
+        self.broker.emit_after("ack", message)
+        return end
+
+    def _without_hooks(self, message: FleetMessage, settling: Settling, error: BaseException) -> End:
+        """The end of a message one of whose hooks threw its thread out."""
+        if message.failed:
+            return message.end("dead", second=details(message, error, self.pump.worker_id))
+        if settling.retry is not None:
+            body, delay = settling.retry
+            return message.end("retry", body, str(delay).encode())
+        return self._after_broken_hook(message, error)
+
+    def _after_broken_hook(self, message: FleetMessage, error: BaseException) -> End:
+        """Again, as it was fetched: what hooks put into its options meanwhile may be what cannot be encoded."""
+        fetched = Message.decode(message.fetched.body)
+        failures = _count(fetched.options.get(HOOK_FAILURES)) + 1
+        if failures >= _MOST_HOOK_FAILURES:
+            return message.end("dead", second=details(message, error, self.pump.worker_id, reason="hook"))
+        return message.end("retry", fetched.copy(options={HOOK_FAILURES: failures}).encode(), _HOOK_RETRY_MS)
+
+
+def details(message: MessageProxy, error: BaseException | None, worker: str, reason: str = "") -> bytes:
+    """Why a message died, as JSON: reason, exception, traceback (bounded), attempts, worker, first and last time."""
+    lines = traceback.format_exception(error)[-_TRACEBACK_LINES:] if error is not None else []
+    now = clock.now().isoformat()
+    return json.dumps(
+        {
+            "reason": reason or _reason(error),
+            "actor": message.actor_name,
+            "exception": repr(error)[:500],
+            "traceback": "".join(lines)[-_TRACEBACK_CHARACTERS:],
+            "attempts": _count(message.options.get("retries")) + (0 if reason == "" else 1),
+            "worker": worker,
+            "sent": message.message_timestamp,
+            "died": now,
+        }
+    ).encode()
+
+
+def _count(option: object) -> int:
+    """A counter out of a message's options, whose values anybody can write."""
+    return option if isinstance(option, int) else 0
+
+
+def _reason(error: BaseException | None) -> str:
+    from fleet.errors import DeadlineExceeded
+
+    if isinstance(error, DeadlineExceeded):
+        return "deadline"
+    return "failed" if error is not None else "rejected"

@@ -1,0 +1,94 @@
+"""One thread a worker process that beats for it, looks for workers that are gone, and drops old dead letters.
+
+Its beat is what tells others that a process lives whose pump is busy or blocked. Not guaranteed: a beat from a process
+that holds the GIL for half a minute.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+
+import redis
+
+from fleet.broker import keys
+from fleet.broker.reaper import LOST_AFTER, Reaper
+from fleet.broker.scripts import Scripts
+from fleet.clock import clock
+from fleet.logs import get_logger
+
+log = get_logger(__name__)
+
+_EVERY_SECONDS = 1.0
+_TRIM_EVERY_SECONDS = 60.0
+
+
+class Watch(threading.Thread):
+    """Beats every second, and at least ten times in `lost_after`, until stopped."""
+
+    def __init__(
+        self,
+        client: redis.Redis,
+        scripts: Scripts,
+        namespace: str,
+        worker_id: Callable[[], str],
+        queues: Callable[[], Sequence[str]],
+        *,
+        trim: Callable[[str], int],
+        lost_after: timedelta = LOST_AFTER,
+    ) -> None:
+        super().__init__(name="watch", daemon=True)
+        self._client, self._scripts, self._namespace = client, scripts, namespace
+        self._worker_id, self._queues = worker_id, queues
+        self._reaper = Reaper(client, scripts, namespace, queues(), lost_after=lost_after)
+        self._every = min(_EVERY_SECONDS, lost_after.total_seconds() / 10)
+        self._trim, self._trimmed_at = trim, 0.0
+        self._stopped = threading.Event()
+
+    def run(self) -> None:
+        while True:
+            try:
+                self._beat()
+                self._reaper.look()
+                self._trim_dead_letters()
+            except redis.RedisError as error:
+                log.debug("beat_not_sent", error=str(error))  # the pump says that Redis is lost
+            except Exception:  # it would be the last beat of a process that goes on working
+                log.exception("watch_broke")
+            if self._stopped.wait(self._every):
+                return
+
+    def _trim_dead_letters(self) -> None:
+        """Once a minute, busy or idle."""
+        if clock.monotonic() - self._trimmed_at < _TRIM_EVERY_SECONDS:
+            return
+        self._trimmed_at = clock.monotonic()
+        for queue in self._queues():
+            dropped = self._trim(queue)
+            if dropped:
+                log.info("dead_letters_trimmed", queue=queue, dropped=dropped)
+
+    def stop(self, left: int) -> None:
+        """Stop beating; a process that holds nothing takes itself off the record, another is reaped in time."""
+        self._stopped.set()
+        self.join(_EVERY_SECONDS * 2)
+        if left:
+            return
+        worker = self._worker_id()
+        try:
+            with self._client.pipeline() as pipe:
+                pipe.hdel(keys.workers(self._namespace), worker)
+                pipe.hdel(keys.beats(self._namespace), worker)
+                pipe.zrem(keys.heartbeats(self._namespace), worker)
+                pipe.delete(keys.turn(self._namespace, worker))
+                pipe.execute()
+        except redis.RedisError as error:
+            log.warning("worker_left_on_record", worker=worker, error=str(error))
+
+    def _beat(self) -> None:
+        ns, worker = self._namespace, self._worker_id()
+        asked = [keys.tombstone(ns, worker), keys.beats(ns), keys.heartbeats(ns), keys.workers(ns)]
+        wall = int(clock.real_now().timestamp() * 1000)
+        self._scripts.beat(keys=asked, args=[worker, wall, json.dumps(sorted(self._queues()))], client=self._client)
