@@ -40,6 +40,7 @@ def test_every_command_that_the_readme_names_exists() -> None:
     from fleet.cli import cli
 
     commands = {(command.name or command.callback.__name__) for command in cli.registered_commands if command.callback}
+    commands |= {group.name for group in cli.registered_groups if group.name}
     for page in PAGES:
         for name in re.findall(r"`fleet ([a-z]+)", page.read_text()):
             assert name in commands, f"{page.name} names `fleet {name}`"

@@ -49,14 +49,14 @@ def redis_of_version(version: str) -> Iterator[redis.Redis]:
             thread.join()
 
 
-@pytest.mark.parametrize("version", ["5.0.14", "6.0.20", "2.8.0"])
+@pytest.mark.parametrize("version", ["5.0.14", "6.2.20", "2.8.0"])
 def test_a_redis_that_is_too_old_is_refused_with_its_version_and_the_one_it_needs(version: str) -> None:
     with redis_of_version(version) as client, pytest.raises(ServerTooOld) as raised:
         require_redis(client)
-    assert f"is version {version}; Nightshift needs 6.2 or newer." in str(raised.value)
+    assert f"is version {version}; Nightshift needs 7.0 or newer." in str(raised.value)
 
 
-@pytest.mark.parametrize("version", ["6.2.0", "7.4.1", "10.0.0"])
+@pytest.mark.parametrize("version", ["7.0.0", "7.4.1", "10.0.0"])
 def test_a_redis_that_is_new_enough_is_taken(version: str) -> None:
     with redis_of_version(version) as client:
         require_redis(client)

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import redis
 
+from fleet.broker import keys
 from tests.waiting import wait_until
 from tests.workers.conftest import APP, Running
 from tests.workers.conftest import supervise as supervise
@@ -51,7 +52,7 @@ def test_what_a_stock_producer_sends_also_with_delay_a_nightshift_worker_runs(
     assert redis_client.hlen(f"{namespace}:jobs.DQ.msgs") == 0
 
 
-def test_what_nightshift_sends_also_with_delay_a_stock_worker_runs(
+def test_what_nightshift_sends_at_once_a_stock_worker_runs(
     redis_url: str, redis_client: redis.Redis, namespace: str, tmp_path: Path
 ) -> None:
     journal = tmp_path / "journal"
@@ -64,10 +65,11 @@ def test_what_nightshift_sends_also_with_delay_a_stock_worker_runs(
     with (tmp_path / "log").open("wb") as log:
         worker = subprocess.Popen(command, cwd=tmp_path, stdout=log, stderr=log)
     try:
-        wait_until(lambda: journal.exists() and len(journal.read_text().splitlines()) == 4, 20)
+        wait_until(lambda: journal.exists() and len(journal.read_text().splitlines()) == 3, 20)
     finally:
         worker.terminate()
         worker.wait(20)
     names = [line.split()[1] for line in journal.read_text().splitlines()]
-    assert sorted(names) == ["delayed", "many-0", "many-1", "sent"]
-    assert redis_client.hlen(f"{namespace}:jobs.msgs") == 0
+    assert sorted(names) == ["many-0", "many-1", "sent"]
+    assert redis_client.zcard(keys.due(namespace, "jobs")) == 1, "the delayed one waits for a Nightshift worker"
+    assert redis_client.hlen(f"{namespace}:jobs.msgs") == 1

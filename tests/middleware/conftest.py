@@ -9,13 +9,14 @@ from typing import Any
 
 import pytest
 import redis
-from dramatiq import Message, Worker
+from dramatiq import Message
 
 from fleet import Budget, Lane, Retry
 from fleet import app as application
 from fleet.broker import FleetBroker, keys
 from fleet.clock import clock
 from fleet.settings import Settings
+from fleet.workers.worker import FleetWorker
 from middleware import default_order
 from tests.waiting import wait_until
 
@@ -36,7 +37,7 @@ class House:
 
     def __init__(self, broker: FleetBroker, client: redis.Redis) -> None:
         self.broker, self._client = broker, client
-        self._worker: Worker | None = None
+        self._worker: FleetWorker | None = None
         broker.lanes = {QUEUE: LANE}
 
     def lane(self, **values: Any) -> None:
@@ -45,7 +46,7 @@ class House:
 
     def work(self) -> None:
         """Start two threads on every queue that has actors by now."""
-        self._worker = Worker(self.broker, worker_timeout=50, worker_threads=2)
+        self._worker = FleetWorker(self.broker, worker_timeout=50, worker_threads=2)
         self._worker.start()
 
     def stop(self) -> None:

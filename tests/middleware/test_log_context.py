@@ -17,7 +17,8 @@ ROOT = Path(__file__).parent.parent.parent
 SECRET = "DE89370400440532013000"
 JOBS = """
 import sys
-from dramatiq import Middleware, Worker
+from dramatiq import Middleware
+from fleet.workers.worker import FleetWorker
 from fleet import Budget, Lane, Retry, queue
 from fleet.app import process_broker, settings
 from fleet.errors import RetryLater
@@ -58,7 +59,7 @@ broker.lanes = {"work": Lane("l", ["work"], waits_for="a test", processes=1, thr
 good.send_with_options(args=(sys.argv[1],), entry="nightly", slot=1, expires_at=None)
 bad.send(sys.argv[1]); later.send(iban=sys.argv[1]); endless.send(sys.argv[1]); bare.send(sys.argv[1], sys.argv[1])
 good.send_with_options(args=(sys.argv[1],), expires_at=1)
-worker = Worker(broker, worker_timeout=50, worker_threads=1)
+worker = FleetWorker(broker, worker_timeout=50, worker_threads=1)
 worker.start()
 broker.join("work", interval=20)
 log.info("outside")

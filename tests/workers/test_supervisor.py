@@ -40,26 +40,6 @@ def test_a_killed_child_is_replaced_alone_and_its_message_runs_again_within_ten_
     assert len(lane.events("end")) == 1
 
 
-def test_a_job_longer_than_the_heartbeat_with_its_prefetch_full_runs_exactly_once(
-    supervise: Supervise, redis_client: redis.Redis, namespace: str
-) -> None:
-    busy = supervise(dramatiq_delay_queue_prefetch="1")
-    busy.ready(1)
-    busy.send("later", delay_ms=600_000)  # fills what it may hold of delayed ones: now every consumer can be silent
-    wait_until(lambda: redis_client.llen(f"{namespace}:jobs.DQ") == 0, 10)
-    busy.send("long", seconds=8)
-    (begun,) = wait_until(lambda: busy.events("begin"), 10)
-    idle = supervise()  # it looks for the messages of the dead with every poll
-    idle.ready(1)
-    names = ["long", "short-1", "short-2", "short-3"]
-    for name in names[1:]:
-        busy.send(name, seconds=0)
-    wait_until(lambda: len(busy.events("end")) == len(names), 25)
-    wait_until(lambda: redis_client.hlen(f"{namespace}:jobs.msgs") == 0, 10)
-    assert sorted(words[1] for words in busy.events("begin")) == names
-    assert {words[2] for words in busy.events("begin", "short")} != {begun[2]}
-
-
 def test_a_drain_lets_the_running_job_end_and_hands_back_what_was_only_prefetched(
     supervise: Supervise, redis_client: redis.Redis, namespace: str
 ) -> None:

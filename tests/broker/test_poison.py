@@ -1,0 +1,140 @@
+"""Whatever bytes lie in a queue, they become a dead letter that says why, and the lane goes on."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import dramatiq
+import pytest
+import redis
+from structlog.testing import capture_logs
+
+from fleet.broker import keys
+from fleet.errors import MessageTooLarge
+from tests.broker.station import QUEUE, Station, stock
+from tests.waiting import wait_until
+
+
+def message(**changes: Any) -> bytes:
+    sound = {"queue_name": QUEUE, "actor_name": "note", "args": [1], "kwargs": {}, "options": {}, "message_id": "m"}
+    return json.dumps({**sound, "message_timestamp": 1, **changes}).encode()
+
+
+POISON = {
+    "no utf-8": (b"\xff\xfe\x00\x80", "undecodable"),
+    "empty": (b"", "undecodable"),
+    "cut off": (message()[:40], "undecodable"),
+    "a number": (b"7", "undecodable"),
+    "null": (b"null", "undecodable"),
+    "a list": (b"[]", "undecodable"),
+    "no message": (b'{"a": 1}', "undecodable"),
+    "a field too many, of a newer version": (message(priority=3), "undecodable"),
+    "a hundred thousand brackets": (b"[" * 100_000, "undecodable"),
+    "no options": (message(options=None), "undecodable"),
+    "options in a list": (message(options=[]), "undecodable"),
+    "a queue that is no name": (message(queue_name=7), "undecodable"),
+    "an actor that is no name": (message(actor_name=["note"]), "undecodable"),
+    "an unknown actor": (message(actor_name="gone"), "unknown actor"),
+    "no actor": (message(actor_name=None), "unknown actor"),
+    "arguments that are no list": (message(args=5), "undecodable"),
+    "too many arguments": (message(args=[1, 2, 3], options={"max_retries": 0}), "failed"),
+    "a count of retries that is no number": (message(args=[1, 2, 3], options={"retries": "many"}), "hook"),
+    "a count of broken hooks that is no number": (
+        message(args=[1, 2, 3], options={"retries": "many", "hook_failures": "many"}),
+        "hook",
+    ),
+    "5 MB of arguments": (message(args=["x" * 5_000_000]), "too large"),
+}
+
+
+def test_each_kind_of_poison_is_a_dead_letter_with_its_reason_and_the_lane_goes_on(
+    station: Station, redis_client: redis.Redis, namespace: str
+) -> None:
+    ran: list[int] = []
+    note = station.actor(ran.append, actor_name="note")
+    for name, (body, _) in POISON.items():
+        redis_client.hset(keys.bodies(namespace, QUEUE), name, body)
+        redis_client.rpush(keys.queue(namespace, QUEUE), name)
+    note.send(2)
+    worker = station.work()
+    wait_until(lambda: ran == [2])
+    station.until_empty()
+    reasons = {id.decode(): json.loads(raw)["reason"] for id, raw in station.letters().items()}
+    assert reasons == {name: reason for name, (_, reason) in POISON.items()}
+    kept = redis_client.hgetall(keys.dead_bodies(namespace, QUEUE))
+    assert {id.decode() for id in kept} == set(POISON)
+    assert kept[b"no utf-8"] == POISON["no utf-8"][0]
+    assert all(thread.is_alive() for thread in (*worker.workers, worker.pump, worker.watch, worker.wake))
+
+
+@pytest.mark.parametrize("id", [b"\xff\xfe", b"", b"a\nb", b"\x00", "ü".encode(), b"%s {x}"])
+def test_ids_of_any_bytes_are_worked_on_and_die_like_others(
+    id: bytes, station: Station, redis_client: redis.Redis, namespace: str
+) -> None:
+    ran: list[int] = []
+    station.actor(ran.append, actor_name="note")
+    for tail, body in ((b"1", message()), (b"2", b"poison"), (b"3", message(args=[1, 2], options={"max_retries": 1}))):
+        redis_client.hset(keys.bodies(namespace, QUEUE), id + tail, body)
+        redis_client.rpush(keys.queue(namespace, QUEUE), id + tail)
+    with capture_logs() as logs:
+        worker = station.work()
+        station.until_empty()
+    assert ran == [1]
+    assert set(station.letters()) == {id + b"2", id + b"3"}
+    assert worker.pump.is_alive()
+    for line in logs:
+        json.dumps(line, default=str).encode()
+        str(line.get("id", "")).encode()  # what a log writes has to be writable
+
+
+def test_five_megabytes_put_by_a_stock_producer_are_a_dead_letter(
+    station: Station, redis_url: str, namespace: str
+) -> None:
+    ran: list[int] = []
+    station.actor(lambda x: ran.append(len(x)), actor_name="note")
+    theirs = stock(redis_url, namespace)
+    note: Any = dramatiq.actor(print, broker=theirs, queue_name=QUEUE, actor_name="note")
+    large = note.send("x" * 5_000_000)
+    note.send("x")
+    station.work()
+    wait_until(lambda: ran == [1])
+    station.until_empty()
+    assert [id.decode() for id in station.letters()] == [large.options["redis_message_id"]]
+
+
+def test_an_id_that_lies_in_the_list_without_a_body_is_passed_over(
+    station: Station, redis_client: redis.Redis, namespace: str
+) -> None:
+    ran: list[int] = []
+    note = station.actor(ran.append, actor_name="note")
+    redis_client.rpush(keys.queue(namespace, QUEUE), *[f"flushed {n}" for n in range(50)])
+    note.send(1)
+    station.work(threads=1, prefetch=1)
+    wait_until(lambda: ran == [1])
+    station.until_empty()
+    assert station.letters() == {}
+
+
+def test_a_message_over_the_limit_is_refused_at_send_by_its_actors_name_and_size(
+    station: Station, redis_client: redis.Redis, namespace: str
+) -> None:
+    note = station.actor(print, actor_name="note")
+    with pytest.raises(MessageTooLarge, match=r"'note' is 2,000,\d\d\d bytes; at most 1,048,576"):
+        note.send("x" * 2_000_000)
+    with pytest.raises(MessageTooLarge):
+        list(station.broker.enqueue_many([note.message("x"), note.message("x" * 2_000_000)]))
+    assert redis_client.llen(keys.queue(namespace, QUEUE)) == 0
+
+
+def test_published_bytes_that_name_no_queue_do_not_end_the_subscription(
+    station: Station, redis_client: redis.Redis, namespace: str
+) -> None:
+    worker = station.work()
+    wait_until(lambda: redis_client.pubsub_numsub(keys.wake(namespace))[0][1] == 1)
+    redis_client.publish(keys.wake(namespace), b"\xff\xfe")
+    redis_client.publish(keys.wake(namespace), "nobody's queue")
+    ran: list[int] = []
+    station.actor(ran.append, actor_name="note").send(1)  # of a queue that is declared only now
+    wait_until(lambda: ran == [1])
+    assert worker.wake.is_alive()
