@@ -1,4 +1,4 @@
-"""The broker: stock Dramatiq's Redis broker, made lazy and given a heartbeat. See `fleet.broker.broker`."""
+"""The broker: Dramatiq's keys and API, and the end of a message our own; `broker` sends, `pump` ends and fetches."""
 
 from fleet.broker.broker import FleetBroker
 

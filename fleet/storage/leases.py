@@ -5,7 +5,9 @@ that token: the late write of a worker that lost its row changes nothing and ret
 delivered again after a crash takes its row over at once, by the token; anybody else waits for the lease to lapse.
 Leases are real time, by the database's clock.
 
-Not guaranteed: that a row whose worker died is ended. A janitor does that once the lease has lapsed.
+Not guaranteed: that a row whose worker died is ended; a janitor does that once the lease has lapsed. Nor that two
+deliveries of one message are told apart: they share the token, so a worker that was wrongly taken for dead can still
+write to the row that its message's second delivery works on.
 """
 
 from __future__ import annotations

@@ -87,7 +87,7 @@ def main() -> None:
     process_broker().broker_id = arguments.worker_id
     run(app, app.lane(arguments.lane))
     sys.stdout.flush()  # what jobs printed; `os._exit` would drop it
-    os._exit(0)  # a job left running past its drain must not keep the process; its message returns by the heartbeat
+    os._exit(0)  # a job left running past its drain must not keep the process; its message returns by the supervisor
 
 
 if __name__ == "__main__":

@@ -3,8 +3,8 @@
 A child that dies within its first 5 s is restarted with a growing pause, up to 30 s, so that a lane which cannot start
 does not burn the machine. `/metrics` sums the children's metrics, on loopback unless told otherwise.
 
-When a child died its heartbeat is taken back, so that its messages return to their queues with the next command of any
-worker of the lane. Not guaranteed yet: that a hung child is noticed.
+When a child ended it is reaped at once: what it held returns to the front of its queues. Not guaranteed yet: that a
+hung child is noticed. A child that was fenced meanwhile goes on under another id, and is reaped by its silence.
 """
 
 from __future__ import annotations
@@ -124,7 +124,9 @@ class Supervisor:
         try:
             process_broker().presume_dead(worker_id, self._lane.queues)
         except redis.RedisError as error:
-            log.warning("worker_not_presumed_dead", lane=self._lane.name, error=str(error), returns_in="the heartbeat")
+            log.warning(
+                "worker_not_presumed_dead", lane=self._lane.name, error=str(error), returns_in="30s, by another worker"
+            )
 
     def _drain(self) -> None:
         log.info("lane_draining", lane=self._lane.name, drain=str(self._lane.drain))
