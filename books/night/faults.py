@@ -70,11 +70,16 @@ class Faults:
         log.info("night_killed_worker", pid=self.crash.pid, held=len(held), with_commits=len(with_commits))
 
     def _see_restarts(self, crash: Crash) -> None:
+        """Take off the list what was claimed anew, or turned out to have ended: its last commit outlived the process."""
         with session() as s:
             rows = s.execute(
-                select(BankAccount.id, BankAccount.attempts).where(BankAccount.id.in_(crash.waiting))
+                select(BankAccount.id, BankAccount.attempts, BankAccount.status).where(
+                    BankAccount.id.in_(crash.waiting)
+                )
             ).all()
-        crash.waiting -= {row.id for row in rows if row.attempts > crash.held[row.id]}
+        crash.waiting -= {
+            row.id for row in rows if row.attempts > crash.held[row.id] or row.status != AccountStatus.RUNNING
+        }
         if not crash.waiting:
             crash.restarted_in = clock.real_now() - crash.killed_at
             log.info("night_worker_replaced", held=len(crash.held), seconds=crash.restarted_in.total_seconds())
