@@ -70,7 +70,7 @@ class Faults:
         log.info("night_killed_worker", pid=self.crash.pid, held=len(held), with_commits=len(with_commits))
 
     def _see_restarts(self, crash: Crash) -> None:
-        """Take off the list what was claimed anew, or turned out to have ended: its last commit outlived the process."""
+        """Take off what was claimed anew, or turned out to have ended: its last commit outlived its process."""
         with session() as s:
             rows = s.execute(
                 select(BankAccount.id, BankAccount.attempts, BankAccount.status).where(

@@ -57,6 +57,22 @@ def dead_details(namespace: str, name: str) -> str:
     return f"{namespace}:fleet:dead:{name}"
 
 
+def of_turn(namespace: str, worker: str, name: str) -> list[str]:
+    """The ten keys of a queue that a turn touches, in the script's order."""
+    return [
+        queue(namespace, name),
+        bodies(namespace, name),
+        acks(namespace, worker, name),
+        held(namespace, worker, name),
+        due(namespace, name),
+        queue(namespace, delayed(name)),
+        bodies(namespace, delayed(name)),
+        dead(namespace, name),
+        dead_bodies(namespace, name),
+        dead_details(namespace, name),
+    ]
+
+
 def turn(namespace: str, worker: str) -> str:
     """A worker's last turn: its number and answer; expires with the worker's silence."""
     return f"{namespace}:fleet:turn:{worker}"

@@ -248,7 +248,7 @@ class Pump(threading.Thread):
         asked = [keys.tombstone(ns, worker), keys.turn(ns, worker), keys.beats(ns), keys.heartbeats(ns)]
         asked.append(keys.workers(ns))
         for name in names:
-            asked += turn_keys(ns, worker, name)
+            asked += keys.of_turn(ns, worker, name)
         wall = int(clock.real_now().timestamp() * 1000)
         head = [worker, self._number, wanted, wall, _PROMOTED_A_TURN, keys.wake(ns), _TURN_REMEMBERED]
         args: list[Any] = [*head, looked_at, json.dumps(sorted(self._queues)), len(names), *names]
@@ -292,20 +292,3 @@ def _text(raw: bytes) -> str:
 
 def _bytes(text: str) -> bytes:
     return text.encode(errors="surrogateescape")
-
-
-def turn_keys(namespace: str, worker: str, queue: str) -> list[str]:
-    """The ten keys of a queue that a turn touches, in the script's order."""
-    delayed = keys.delayed(queue)
-    return [
-        keys.queue(namespace, queue),
-        keys.bodies(namespace, queue),
-        keys.acks(namespace, worker, queue),
-        keys.held(namespace, worker, queue),
-        keys.due(namespace, queue),
-        keys.queue(namespace, delayed),
-        keys.bodies(namespace, delayed),
-        keys.dead(namespace, queue),
-        keys.dead_bodies(namespace, queue),
-        keys.dead_details(namespace, queue),
-    ]

@@ -57,7 +57,7 @@ def test_redis_is_killed_and_started_again(work: Work, own_redis: OwnRedis) -> N
     own_redis.kill()
     work.release.set()  # its end has to wait for Redis
     wait_until(lambda: work.said("redis") == ["redis_lost"])
-    time.sleep(1.2)  # so that the tries are far between
+    time.sleep(3.4)  # so that the tries are as far between as they get
     own_redis.start()
     work.note.send(2)
     work.runs(2, BACK_WITHIN)

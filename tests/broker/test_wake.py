@@ -57,6 +57,7 @@ def test_a_retry_and_a_message_that_was_handed_back_start_at_once(station: Stati
     run.send("behind it")
     wait_until(lambda: full.pump.held == 2)
     station.workers[0].resume()
+    full.pump.fetch(False)  # else it may fetch again itself what it hands back
     full.return_prefetched()
     wait_until(lambda: "behind it" in ran, AT_ONCE)
     held.set()

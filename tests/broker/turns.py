@@ -8,7 +8,6 @@ from typing import Any
 import redis
 
 from fleet.broker import keys
-from fleet.broker.pump import turn_keys
 from fleet.broker.scripts import Scripts
 from tests.broker.station import QUEUE
 
@@ -28,7 +27,7 @@ class Turns:
         self._number += 1
         ns = self._namespace
         asked = [keys.tombstone(ns, self.worker), keys.turn(ns, self.worker), keys.beats(ns), keys.heartbeats(ns)]
-        asked += [keys.workers(ns), *turn_keys(ns, self.worker, QUEUE)]
+        asked += [keys.workers(ns), *keys.of_turn(ns, self.worker, QUEUE)]
         args: list[Any] = [self.worker, self._number, wanted, 1, 100, keys.wake(ns), 86_400, 1 if wanted else 0]
         args += [json.dumps([QUEUE]), 1, QUEUE]
         for kind, id, first, second in ends or []:
