@@ -19,6 +19,7 @@ from fleet.errors import SettingsInvalid
 
 CONNECTIONS = 1_024  # redis-py caps a pool at 100, which 128 threads that send outgrow
 _HEALTH_SECONDS = 15
+_SOCKET_SECONDS = 5  # a host that vanished must not hold the pump; older redis-py would wait for ever
 _SENTINEL_PORT = 26_379
 
 
@@ -31,6 +32,8 @@ def client_from(url: str) -> redis.Redis:
         "max_connections": CONNECTIONS,
         "health_check_interval": _HEALTH_SECONDS,
         "retry": Retry(NoBackoff(), 0),
+        "socket_timeout": _SOCKET_SECONDS,
+        "socket_connect_timeout": _SOCKET_SECONDS,
     }
     try:
         if "+sentinel://" in url:

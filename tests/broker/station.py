@@ -51,8 +51,12 @@ class Station:
         return places(self.broker.client, self.namespace)
 
     def until_empty(self, seconds: float = 10) -> None:
-        """Wait until no message waits, is held, or is delayed."""
-        wait_until(lambda: not [at for at in self.places().values() if at != ["dead"]], seconds)
+        """Wait until no message waits, is held, or is delayed: its body is then gone, which one look can tell.
+
+        Looking through the places one after the other would miss a message that moves between two looks.
+        """
+        bodies = [keys.bodies(self.namespace, name) for name in (QUEUE, keys.delayed(QUEUE))]
+        wait_until(lambda: not self.broker.client.exists(*bodies), seconds)
 
     def letters(self) -> dict[bytes, bytes]:
         """Dead letters' ids and details."""
