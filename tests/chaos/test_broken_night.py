@@ -38,8 +38,7 @@ def _let_everybody_lead(tree: Path) -> None:
 
 
 def _strand_what_a_dead_worker_held(tree: Path) -> None:
-    broker = tree / "fleet/broker/broker.py"
-    _replace(broker, r"self\.maintenance_chance = _EVERY_COMMAND", "self.maintenance_chance = 0")
+    _replace(tree / "fleet/broker/lua/reap.lua", r'redis\.call\("LPUSH", list, id\)', "local stranded = id")
 
 
 @pytest.mark.soak
