@@ -174,22 +174,13 @@ class FleetWorker(Worker):
     def _deliver_one(self, one: Fetched) -> None:
         if len(one.body) > _LARGEST_FETCHED:
             raise MessageTooLarge("?", len(one.body), LARGEST_MESSAGE)
-        decoded = Message.decode(one.body)
-        options = {key: value for key, value in decoded.options.items() if key != "eta"} | {"redis_message_id": one.id}
-        message = FleetMessage(
-            Message(
-                queue_name=q_name(decoded.queue_name),
-                actor_name=decoded.actor_name,
-                args=decoded.args,
-                kwargs=decoded.kwargs,
-                options=options,
-                message_id=decoded.message_id,
-                message_timestamp=decoded.message_timestamp,
-            ),
-            one,
-        )
+        message = Message.decode(one.body)
+        message.options.pop("eta", None)  # of a stock producer: its delay is over
+        message.options["redis_message_id"] = one.id
+        if message.queue_name.endswith(".DQ"):
+            message = message.copy(queue_name=q_name(message.queue_name))
         actor = self.broker.get_actor(message.actor_name)
-        self.work_queue.put(_WorkQueueItem(actor.priority, message))
+        self.work_queue.put(_WorkQueueItem(actor.priority, FleetMessage(message, one)))
 
     def _ended(self, end: End, written: bool) -> None:
         self.ends[end.kind if written else "stale"] += 1

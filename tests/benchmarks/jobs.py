@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import Any
 
 from dramatiq import Actor
@@ -21,15 +22,14 @@ def broker_of(kind: str, url: str, namespace: str, **options: Any) -> Broker:
     """A `FleetBroker` for "ours", Dramatiq's `RedisBroker` for "stock"."""
     if kind == "ours":
         return FleetBroker(url=url, namespace=namespace, **options)
-    return RedisBroker(url=url, namespace=namespace, **options)
+    return RedisBroker(url=url, namespace=namespace, **options)  # type: ignore[no-untyped-call]
 
 
 def declare(broker: Broker, name: str, queue: str = QUEUE) -> Actor[Any, Any]:
     """The actor `noop`, `nap` or `stamp` of this broker."""
-    bodies = {"noop": _noop, "nap": _nap, "stamp": _stamp}
-    kind = FleetActor if isinstance(broker, FleetBroker) else Actor
-    options = {"actor_name": name if queue == QUEUE else f"{name}_{queue}", "queue_name": queue, "priority": 0}
-    return kind(bodies[name], broker=broker, options={}, **options)
+    kind: type[Actor[Any, Any]] = FleetActor if isinstance(broker, FleetBroker) else Actor
+    actor = name if queue == QUEUE else f"{name}_{queue}"
+    return kind(_BODIES[name], broker=broker, actor_name=actor, queue_name=queue, priority=0, options={})
 
 
 def _noop(_number: int = 0) -> None:
@@ -43,3 +43,6 @@ def _nap(seconds: float) -> None:
 def _stamp(sent: int) -> None:
     # CLOCK_MONOTONIC is the machine's, not the process's.
     latencies.append((time.monotonic_ns() - sent) / 1e6)
+
+
+_BODIES: dict[str, Callable[..., Any]] = {"noop": _noop, "nap": _nap, "stamp": _stamp}
