@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import cache
-from pathlib import Path
 
 from pydantic import Field
 from pydantic_settings import SettingsConfigDict
@@ -27,8 +26,6 @@ class Settings(fleet.settings.Settings):
     smtp_host: str = Field("127.0.0.1", validation_alias="BOOKS_SMTP_HOST")
     smtp_port: int = Field(25, validation_alias="BOOKS_SMTP_PORT")
     mail_from: str = Field("books@example.com", validation_alias="BOOKS_MAIL_FROM")
-
-    attachments_dir: Path = Field(Path("attachments"), validation_alias="BOOKS_ATTACHMENTS_DIR")
 
 
 @cache

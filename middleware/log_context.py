@@ -1,15 +1,14 @@
 """Binds message, actor, queue, attempt and slot to every log line of a job, and says how the job ended.
 
-Arguments are never logged: they may be personal. Stock's worker would log them with each failure, so its records are
-rewritten. Not guaranteed: that the text of a job's own exception quotes none.
+Arguments are never logged: they may be personal. Not guaranteed: that the text of a job's own exception quotes none,
+nor anything for a stock worker, which logs them with each failure.
 """
 
 from __future__ import annotations
 
-import logging
 from typing import Any
 
-from dramatiq import Broker, Message, MessageProxy, Middleware
+from dramatiq import Broker, MessageProxy, Middleware
 
 from fleet import wire
 from fleet.errors import DeadlineExceeded, RetryLater
@@ -54,15 +53,6 @@ class LogContext(Middleware):
             log.info("job_retries_later", error=str(exception), after=str(exception.after))
         else:
             log.warning("job_retries", error=repr(exception))
-
-
-def _without_arguments(record: logging.LogRecord) -> bool:
-    """A log filter: a message is shown as its actor's name, where stock shows it as the call it stands for."""
-    if isinstance(record.args, tuple):
-        record.args = tuple(
-            part.actor_name if isinstance(part, (Message, MessageProxy)) else part for part in record.args
-        )
-    return True
 
 
 def _unbind() -> None:

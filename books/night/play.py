@@ -63,7 +63,7 @@ def play(plan: Plan, console: Console, picture: Path | None = None) -> Report:
         environment = {**clocks.environment(night), "FLEET_LOG_FORMAT": "json"}
         os.environ.update(environment)
         with sandbox(plan.folder / "world", seed=plan.seed, accounts=ACCOUNTS, environment=environment) as world:
-            os.environ.update(world.environment(plan.folder / "inbox"))
+            os.environ.update(world.environment())
             app = application.load(ROOT)
             clocks.configure(application.settings())
             logs.configure("json", "WARNING")

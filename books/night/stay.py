@@ -40,7 +40,7 @@ def stay(folder: Path, *, seed: int, console: Console) -> None:
         servers(ROOT, folder / "servers") as urls,
         sandbox(folder / "world", seed=seed, accounts=ACCOUNTS, environment={}) as world,
     ):
-        os.environ.update(world.environment(folder / "inbox"))
+        os.environ.update(world.environment())
         app = application.load(ROOT)
         console.print(
             f"Redis       {urls.redis_url}\nPostgreSQL  {urls.database_url}\nbank        {world.bank_url}\n"

@@ -32,7 +32,7 @@ class World:
     model_log: Path
     mail_log: Path
 
-    def environment(self, inbox: Path) -> dict[str, str]:
+    def environment(self) -> dict[str, str]:
         """The application's settings that point it at this world."""
         host, _, port = self.mail_url.removeprefix("smtp://").rpartition(":")
         return {
@@ -43,7 +43,6 @@ class World:
             "BOOKS_MODEL_KEY": MODEL_KEY,
             "BOOKS_SMTP_HOST": host,
             "BOOKS_SMTP_PORT": port,
-            "BOOKS_ATTACHMENTS_DIR": str(inbox),
         }
 
 
