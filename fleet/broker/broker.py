@@ -18,7 +18,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
-from itertools import chain, groupby, islice
+from itertools import islice
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -46,18 +46,26 @@ if TYPE_CHECKING:
 log = get_logger(__name__)
 
 T = TypeVar("T")
+Sealed = tuple[str, str, bytes]
+"""A message that is ready to be sent: its queue, its Redis id, its bytes."""
 
 LARGEST_MESSAGE = 1024 * 1024
-CHUNK = 500  # messages a round trip of `enqueue_many`: bounds memory here and the script's time there
+# A round trip of `enqueue_many`: bounds memory here and the script's time there.
+CHUNK, CHUNK_BYTES = 500, 4 * 1024 * 1024
 _CALL_REMEMBERED = 60  # seconds for which a sender's last call is known: longer than `_insist` repeats it
 _PAUSES = (0.05, 0.1, 0.2, 0.4, 0.8)  # between the tries of a send
 
 
 class NotAccepted(FleetError, BrokerError):
-    """Raised when Redis did not accept a message: unreachable, read-only, or out of memory. Nothing is half written."""
+    """Raised when Redis did not accept messages: unreachable, read-only, or out of memory. Nothing is half written.
 
-    def __init__(self, message: str) -> None:
+    Of a fan-out the first `accepted` are accepted; of the `unknown` that follow Redis may have taken all or none, and
+    the rest was not sent.
+    """
+
+    def __init__(self, message: str, *, accepted: int = 0, unknown: int = 1) -> None:
         super().__init__(message)  # type: ignore[no-untyped-call]  # Dramatiq's base has no types
+        self.accepted, self.unknown = accepted, unknown
 
 
 class FleetBroker(RedisBroker):
@@ -130,26 +138,30 @@ class FleetBroker(RedisBroker):
             return message
         message = message.copy(options={"redis_message_id": str(uuid.uuid4())})
         self.emit_before("enqueue", message, delay)
-        self._accept(message.queue_name, [_sealed(message)], delay)
+        self._accept([(message.queue_name, *_sealed(message))], delay)
         self.emit_after("enqueue", message, delay)
         return message
 
     def enqueue_many(self, messages: Iterable[Message[Any]], *, delay: int | None = None) -> Iterator[Message[Any]]:
         """Send messages in order, a chunk a round trip; yields each once it is accepted.
 
-        The enqueue hooks of every middleware are called for each. Raises as `enqueue` does: what was yielded before is
-        accepted, of the chunk that failed nothing is known.
+        The enqueue hooks of every middleware are called for each. Raises as `enqueue` does, and what a hook or the
+        iterable raises: what was yielded before is accepted, and nothing of the chunk that failed is unless
+        `NotAccepted` says that it may be.
         """
-        stream = iter(messages)
-        while chunk := list(islice(stream, CHUNK)):
-            ready = [message.copy(options={"redis_message_id": str(uuid.uuid4())}) for message in chunk]
-            for message in ready:
-                self.emit_before("enqueue", message, delay)
-            for queue, group in groupby(ready, key=lambda message: message.queue_name):
-                self._accept(queue, [_sealed(message) for message in group], delay)
+
+        def prepared() -> Iterator[Sealed]:
+            for message in messages:
+                ready.append(message.copy(options={"redis_message_id": str(uuid.uuid4())}))
+                self.emit_before("enqueue", ready[-1], delay)
+                yield ready[-1].queue_name, *_sealed(ready[-1])
+
+        ready: list[Message[Any]] = []
+        for _ in self._accept_all(prepared(), delay):
             for message in ready:
                 self.emit_after("enqueue", message, delay)
             yield from ready
+            ready.clear()
 
     def enqueue_calls(self, actor: Actor[..., Any], calls: Iterable[Sequence[Any]]) -> int:
         """Send one message of the actor for each sequence of positional arguments; returns how many were accepted.
@@ -159,34 +171,69 @@ class FleetBroker(RedisBroker):
         heard = self._hooks_of("before_enqueue") or self._hooks_of("after_enqueue")
         if heard or not bulk.applies():
             return sum(1 for _ in self.enqueue_many(actor.message_with_options(args=tuple(call)) for call in calls))
-        accepted, stream = 0, iter(calls)
-        while chunk := list(islice(stream, CHUNK)):
-            sealed = bulk.encode_calls(actor.queue_name, actor.actor_name, chunk)
-            for _, encoded in sealed:
-                _check_size(actor.actor_name, encoded)
-            self._accept(actor.queue_name, sealed, None)
-            accepted += len(chunk)
-        return accepted
 
-    def _accept(self, queue: str, sealed: list[tuple[str, bytes]], delay: int | None) -> None:
-        """Have Redis take messages of one queue, each as its id and its bytes."""
-        ns = self.namespace
-        wait = self._real_ms(delay)
-        asked = [keys.queue(ns, queue), keys.bodies(ns, queue), keys.due(ns, queue), keys.sender(ns, _sender.name)]
-        args: list[Any] = [keys.wake(ns), queue, "" if wait is None else wait, str(uuid.uuid4()), _CALL_REMEMBERED]
-        args += chain.from_iterable(sealed)
-        self._insist(lambda: self.own_scripts.enqueue(keys=asked, args=args))
+        def prepared() -> Iterator[Sealed]:
+            stream = iter(calls)
+            while chunk := list(islice(stream, CHUNK)):
+                for id, encoded in bulk.encode_calls(actor.queue_name, actor.actor_name, chunk):
+                    _check_size(actor.actor_name, encoded)
+                    yield actor.queue_name, id, encoded
 
-    def _insist(self, ask: Callable[[], T]) -> T:
+        return sum(self._accept_all(prepared(), None))
+
+    def _accept_all(self, sealed: Iterator[Sealed], delay: int | None) -> Iterator[int]:
+        """Have Redis take messages, a bounded chunk a call; yields how many, once a chunk is accepted.
+
+        Whatever is raised half-way says how many were accepted before.
+        """
+        accepted = 0
+        try:
+            for chunk in _chunks(sealed):
+                self._accept(chunk, delay)
+                accepted += len(chunk)
+                yield len(chunk)
+        except NotAccepted as error:
+            error.accepted = accepted
+            error.add_note(
+                f"The first {accepted:,} messages were accepted; of the {error.unknown:,} after them all or none."
+            )
+            raise
+        except Exception as error:
+            error.add_note(f"The first {accepted:,} messages were accepted, the others were not sent.")
+            raise
+
+    def _accept(self, sealed: list[Sealed], delay: int | None) -> None:
+        """Have Redis take messages, all or none, each queue's in their order."""
+        ns, wait = self.namespace, self._real_ms(delay)
+        queues: dict[str, list[str | bytes]] = {}
+        for queue, id, encoded in sealed:
+            queues.setdefault(queue, []).extend((id, encoded))
+        asked = [keys.sender(ns, _sender.name), keys.awaited(ns)]
+        args: list[Any] = [
+            keys.wake(ns),
+            "" if wait is None else wait,
+            str(uuid.uuid4()),
+            _CALL_REMEMBERED,
+            len(queues),
+        ]
+        for queue, messages in queues.items():
+            asked += [keys.queue(ns, queue), keys.bodies(ns, queue), keys.due(ns, queue)]
+            args += [queue, len(messages) // 2, *messages]
+        self._insist(lambda: self.own_scripts.enqueue(keys=asked, args=args), len(sealed))
+
+    def _insist(self, ask: Callable[[], T], messages: int) -> T:
         for pause in (*_PAUSES, None):
             try:
                 return ask()
-            except (redis.ConnectionError, redis.TimeoutError) as error:  # BUSY LOADING is one of them
+            except redis.RedisError as error:
+                # LOADING is a connection's error; BUSY, somebody's long script, passes as that does.
+                passes = isinstance(error, (redis.ConnectionError, redis.TimeoutError)) or str(error).startswith("BUSY")
+                if not passes:
+                    raise NotAccepted(f"Redis refused the message: {error}", unknown=messages) from error
                 if pause is None:
-                    raise NotAccepted(f"Redis did not answer within {sum(_PAUSES):.1f} s of tries: {error}") from error
+                    waited = f"within {sum(_PAUSES):.1f} s of tries"
+                    raise NotAccepted(f"Redis did not answer {waited}: {error}", unknown=messages) from error
                 time.sleep(pause)
-            except redis.ResponseError as error:
-                raise NotAccepted(f"Redis refused the message: {error}") from error
         raise AssertionError("the last pause is None")
 
     @staticmethod
@@ -246,6 +293,20 @@ def _sealed(message: Message[Any]) -> tuple[str, bytes]:
     encoded = message.encode()
     _check_size(message.actor_name, encoded)
     return message.options["redis_message_id"], encoded
+
+
+def _chunks(sealed: Iterator[Sealed]) -> Iterator[list[Sealed]]:
+    """Runs of messages that are bounded in number and in bytes."""
+    chunk: list[Sealed] = []
+    size = 0
+    for one in sealed:
+        chunk.append(one)
+        size += len(one[2])
+        if len(chunk) == CHUNK or size >= CHUNK_BYTES:
+            yield chunk
+            chunk, size = [], 0
+    if chunk:
+        yield chunk
 
 
 def _check_size(actor: str, encoded: bytes) -> None:

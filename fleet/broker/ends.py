@@ -26,12 +26,14 @@ class End:
     """An end that is to be written: `first` and `second` are the script's two values by kind.
 
     `worker` is the id of the worker process that fetched the message: a process that was reaped meanwhile goes on under
-    another, and what it fetched before is no longer its own to end.
+    another, and what it fetched before is no longer its own to end. `delivery` tells this delivery to that worker from
+    another one of the same message.
     """
 
     worker: str
     queue: str
     id: str
+    delivery: int
     kind: Kind
     first: bytes = b""
     second: bytes = b""

@@ -93,6 +93,11 @@ def beats(namespace: str) -> str:
     return f"{namespace}:fleet:beats"
 
 
+def awaited(namespace: str) -> str:
+    """The queues that a consumer found empty since somebody was last woken for them; permanent."""
+    return f"{namespace}:fleet:awaited"
+
+
 def workers(namespace: str) -> str:
     """Worker id -> its queues (JSON), from its first turn to its end or its reaping."""
     return f"{namespace}:fleet:workers"
@@ -143,5 +148,5 @@ def processes_seen(namespace: str) -> str:
     return f"{namespace}:fleet:processes:seen"
 
 
-PERMANENT = (epoch, marks, ledger, processes, processes_seen, heartbeats, beats, workers, catalogue)
+PERMANENT = (epoch, marks, ledger, processes, processes_seen, heartbeats, beats, awaited, workers, catalogue)
 """Keys that stand without an expiry on purpose; Dramatiq's queues, bodies and dead letters are the others."""

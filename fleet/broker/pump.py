@@ -28,7 +28,7 @@ from typing import Any
 import redis
 
 from fleet.broker import keys
-from fleet.broker.ends import End
+from fleet.broker.ends import End, Kind
 from fleet.clock import clock
 from fleet.logs import get_logger
 
@@ -49,12 +49,12 @@ class Fetched:
     worker: str
     queue: str
     id: str  # bytes that are no UTF-8 as surrogates
+    delivery: int  # counts up a worker id
     body: bytes
 
-    @property
-    def key(self) -> tuple[str, str, str]:
-        """What tells this delivery from every other."""
-        return self.worker, self.queue, self.id
+    def end(self, kind: Kind, first: bytes = b"", second: bytes = b"") -> End:
+        """An end of this delivery."""
+        return End(self.worker, self.queue, self.id, self.delivery, kind, first, second)
 
 
 class Pump(threading.Thread):
@@ -79,8 +79,10 @@ class Pump(threading.Thread):
         self.worker_id, self._queues, self._prefetch = worker_id, list(queues), prefetch
         self._deliver, self._ended, self._starving, self._fenced = deliver, ended, starving, fenced
         self._ends: deque[End] = deque()
+        self._later: list[End] = []  # ends of broken queues, until the next look
+        self._broken: set[str] = set()
         self._held = 0
-        self._open: set[tuple[str, str, str]] = set()  # what is held and has no end yet
+        self._open: set[tuple[str, int]] = set()  # what is held and has no end yet, by worker id and delivery
         self._dirty: set[str] = set(queues)
         self._stir = threading.Condition(threading.Lock())
         self._fetching, self._running = True, True
@@ -96,8 +98,8 @@ class Pump(threading.Thread):
     def end(self, end: End) -> None:
         """Have a message ended at the next turn; of two ends for one delivery the first counts."""
         with self._stir:
-            if (end.worker, end.queue, end.id) in self._open:
-                self._open.remove((end.worker, end.queue, end.id))
+            if (end.worker, end.delivery) in self._open:
+                self._open.remove((end.worker, end.delivery))
                 self._ends.append(end)
                 self._stir.notify()
 
@@ -156,6 +158,8 @@ class Pump(threading.Thread):
                 self._look_at = clock.monotonic() + SAFETY_SECONDS
                 self._due_at = math.inf
                 self._dirty.update(self._queues)
+                self._ends.extend(self._later)
+                self._later.clear()
                 return  # also where nothing can be fetched now: a turn is a beat
             self._stir.wait(left)
 
@@ -195,20 +199,25 @@ class Pump(threading.Thread):
     def _take(
         self, answer: list[bytes], names: list[str], looked_at: list[str], unsettled: deque[End], wanted: int
     ) -> None:
-        flags, due, *rest = answer
+        flags, due, broken, *rest = answer
+        self._say_broken(_text(broken), names, looked_at)
         for flag in flags.decode():
-            self._let_go(unsettled.popleft(), flag == "1")
+            if flag == "e":
+                self._later.append(unsettled.popleft())
+            else:
+                self._let_go(unsettled.popleft(), flag == "1")
+        worker = self.worker_id
         fetched = [
-            Fetched(self.worker_id, names[int(rest[at]) - 1], _text(rest[at + 1]), rest[at + 2])
-            for at in range(0, len(rest), 3)
+            Fetched(worker, names[int(queue) - 1], _text(id), int(delivery), body)
+            for queue, id, delivery, body in zip(rest[::4], rest[1::4], rest[2::4], rest[3::4], strict=True)
         ]
         self.turned_at = clock.monotonic()
         with self._stir:
             self._held += len(fetched)
-            self._open.update(one.key for one in fetched)
+            self._open.update((worker, one.delivery) for one in fetched)
             fetching = self._fetching
             if wanted and len(fetched) == wanted:  # there may be more in any of them
-                self._dirty.update(looked_at)
+                self._dirty.update(name for name in looked_at if name not in self._broken)
             if int(due) >= 0:
                 self._due_at = min(self._due_at, self.turned_at + int(due) / 1000)
             if len(looked_at) == len(self._queues):
@@ -217,7 +226,7 @@ class Pump(threading.Thread):
             self._deliver(fetched)
         else:  # told to leave off while this turn was under way
             for one in reversed(fetched):
-                self.end(End(one.worker, one.queue, one.id, "back"))
+                self.end(one.end("back"))
 
     def _let_go(self, end: End, written: bool) -> None:
         with self._stir:
@@ -246,7 +255,7 @@ class Pump(threading.Thread):
     def _arguments(self, names: list[str], wanted: int, looked_at: int, ends: list[End]) -> tuple[list[str], list[Any]]:
         ns, worker = self._namespace, self.worker_id
         asked = [keys.tombstone(ns, worker), keys.turn(ns, worker), keys.beats(ns), keys.heartbeats(ns)]
-        asked.append(keys.workers(ns))
+        asked += [keys.workers(ns), keys.awaited(ns)]
         for name in names:
             asked += keys.of_turn(ns, worker, name)
         wall = int(clock.real_now().timestamp() * 1000)
@@ -254,7 +263,7 @@ class Pump(threading.Thread):
         args: list[Any] = [*head, looked_at, json.dumps(sorted(self._queues)), len(names), *names]
         index = {name: place for place, name in enumerate(names, start=1)}
         for end in ends:
-            args += (end.kind, index[end.queue], _bytes(end.id), end.first, end.second)
+            args += (end.kind, index[end.queue], _bytes(end.id), end.delivery, end.first, end.second)
         return asked, args
 
     def _start_anew(self, ends: deque[End]) -> None:
@@ -262,6 +271,8 @@ class Pump(threading.Thread):
         old, self.worker_id = self.worker_id, str(uuid.uuid4())
         self._number = 0
         log.warning("worker_fenced", worker=old, goes_on_as=self.worker_id, held=self._held)
+        ends.extend(self._later)
+        self._later.clear()
         while ends:
             self._let_go(ends.popleft(), False)
         self._fenced(self.worker_id)
@@ -271,9 +282,19 @@ class Pump(threading.Thread):
         """These, which nobody started, are no longer this process's to end."""
         with self._stir:
             for one in dropped:
-                if one.key in self._open:
-                    self._open.remove(one.key)
+                if (one.worker, one.delivery) in self._open:
+                    self._open.remove((one.worker, one.delivery))
                     self._held -= 1
+
+    def _say_broken(self, said: str, names: list[str], looked_at: list[str]) -> None:
+        """Once a queue, and once when a later look finds it whole."""
+        found = {names[int(line.partition(" ")[0]) - 1]: line.partition(" ")[2] for line in said.splitlines()}
+        for queue, error in found.items():
+            if queue not in self._broken:
+                log.error("queue_broken", queue=queue, error=error, looked_at_again_in=f"{SAFETY_SECONDS:g}s")
+        for queue in self._broken.intersection(looked_at) - found.keys():
+            log.warning("queue_mended", queue=queue)
+        self._broken = self._broken.difference(looked_at).union(found)
 
     def _say_lost(self, error: redis.RedisError) -> None:
         if not self._lost:

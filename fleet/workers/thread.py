@@ -13,9 +13,9 @@ import json
 import threading
 import traceback
 from queue import Empty
-from typing import Any
 
 from dramatiq import Message, MessageProxy, WorkerThread
+from dramatiq.errors import ActorNotFound
 from dramatiq.middleware import SkipMessage
 
 from fleet.broker import FleetBroker
@@ -23,6 +23,8 @@ from fleet.broker.ends import End, Settling, current
 from fleet.broker.pump import Fetched, Pump
 from fleet.clock import clock
 from fleet.logs import get_logger
+from fleet.workers.reading import FleetMessage, read, unreadable
+from fleet.workers.ready import Ready
 
 log = get_logger(__name__)
 
@@ -33,23 +35,12 @@ _TRACEBACK_LINES = 40
 _TRACEBACK_CHARACTERS = 8_000
 
 
-class FleetMessage(MessageProxy):
-    """A message and where it was fetched."""
-
-    def __init__(self, message: Message[Any], fetched: Fetched) -> None:
-        super().__init__(message)
-        self.fetched = fetched
-
-    def end(self, kind: Any, first: bytes = b"", second: bytes = b"") -> End:
-        """An end of this message, for the worker it was fetched by."""
-        return End(self.fetched.worker, self.fetched.queue, self.fetched.id, kind, first, second)
-
-
 class FleetWorkerThread(WorkerThread):
     """Runs one message after the other; whatever one does, the thread goes on."""
 
     pump: Pump
     broker: FleetBroker
+    work_queue: Ready  # type: ignore[assignment]
 
     def run(self) -> None:
         self.running = True
@@ -60,15 +51,31 @@ class FleetWorkerThread(WorkerThread):
                 threading.Event().wait(0.05)
                 continue
             try:
-                item = self.work_queue.get(timeout=self.timeout)
+                fetched = self.work_queue.get(timeout=self.timeout).fetched
             except Empty:
                 continue
             try:
-                self.process_message(item.message)
+                self._process(fetched)
+            except Exception as error:  # whatever its bytes do to us, the lane goes on
+                self.pump.end(unreadable(fetched, error))
             except BaseException as error:  # a raise from outside that struck between two of its lines
-                log.error("thread_interrupted", actor=item.message.actor_name, error=repr(error))
-                self.pump.end(item.message.end("back"))  # nothing if it has its end
+                log.error("thread_interrupted", queue=fetched.queue, error=repr(error))
+                self.pump.end(fetched.end("back"))  # nothing if it has its end
         self.broker.emit_before("worker_thread_shutdown", self)
+
+    def _process(self, fetched: Fetched) -> None:
+        message = read(fetched)
+        if message.actor_name in self.broker.actors:
+            self.process_message(message)
+        else:
+            self._refuse(message)
+
+    def _refuse(self, message: FleetMessage) -> None:
+        """A dead letter of a message whose actor nobody here declared."""
+        message.fail()
+        self.broker.emit_before("nack", message)
+        self.pump.end(unreadable(message.fetched, ActorNotFound(message.actor_name)))  # type: ignore[no-untyped-call]
+        self.broker.emit_after("nack", message)
 
     def process_message(self, message: MessageProxy) -> None:
         """Run a message's hooks and body, and have it ended.
@@ -77,7 +84,7 @@ class FleetWorkerThread(WorkerThread):
         broken run.
         """
         assert isinstance(message, FleetMessage)
-        end = message.end("back")
+        end = message.fetched.end("back")
         current.settling = settling = Settling(message.message_id)
         try:
             end = self._run(message, settling)
@@ -87,7 +94,6 @@ class FleetWorkerThread(WorkerThread):
         finally:
             current.settling = None
             self.pump.end(end)
-            self.work_queue.task_done()
             message.clear_exception()
 
     def _run(self, message: FleetMessage, settling: Settling) -> End:
@@ -124,27 +130,29 @@ class FleetWorkerThread(WorkerThread):
         """The end that body and hooks add up to; ack's and nack's hooks are called for it."""
         if settling.broken_hook is not None and not message.failed and settling.retry is None:
             return self._after_broken_hook(message, settling.broken_hook)
+        if failure is not None and settling.retry is None:
+            message.fail()  # no middleware said what becomes of it: stock would acknowledge work that did not end
         if message.failed:
             self.broker.emit_before("nack", message)
-            end = message.end("dead", second=details(message, failure or skipped, self.pump.worker_id))
+            end = message.fetched.end("dead", second=details(message, failure or skipped, self.pump.worker_id))
             self.broker.emit_after("nack", message)
             return end
         self.broker.emit_before("ack", message)
         if settling.retry is not None:
             body, delay = settling.retry
-            end = message.end("retry", body, str(delay).encode())
+            end = message.fetched.end("retry", body, str(delay).encode())
         else:
-            end = message.end("drop" if skipped else "done")
+            end = message.fetched.end("drop" if skipped else "done")
         self.broker.emit_after("ack", message)
         return end
 
     def _without_hooks(self, message: FleetMessage, settling: Settling, error: BaseException) -> End:
         """The end of a message one of whose hooks threw its thread out."""
         if message.failed:
-            return message.end("dead", second=details(message, error, self.pump.worker_id))
+            return message.fetched.end("dead", second=details(message, error, self.pump.worker_id))
         if settling.retry is not None:
             body, delay = settling.retry
-            return message.end("retry", body, str(delay).encode())
+            return message.fetched.end("retry", body, str(delay).encode())
         return self._after_broken_hook(message, error)
 
     def _after_broken_hook(self, message: FleetMessage, error: BaseException) -> End:
@@ -152,8 +160,8 @@ class FleetWorkerThread(WorkerThread):
         fetched = Message.decode(message.fetched.body)
         failures = _count(fetched.options.get(HOOK_FAILURES)) + 1
         if failures >= _MOST_HOOK_FAILURES:
-            return message.end("dead", second=details(message, error, self.pump.worker_id, reason="hook"))
-        return message.end("retry", fetched.copy(options={HOOK_FAILURES: failures}).encode(), _HOOK_RETRY_MS)
+            return message.fetched.end("dead", second=details(message, error, self.pump.worker_id, reason="hook"))
+        return message.fetched.end("retry", fetched.copy(options={HOOK_FAILURES: failures}).encode(), _HOOK_RETRY_MS)
 
 
 def details(message: MessageProxy, error: BaseException | None, worker: str, reason: str = "") -> bytes:

@@ -11,36 +11,30 @@ runs again.
 
 from __future__ import annotations
 
-import json
 import threading
 import uuid
 from collections import Counter
-from contextlib import suppress
 from datetime import timedelta
-from queue import Empty
 from typing import Any
 
-from dramatiq import Message, Worker
-from dramatiq.common import join_all, q_name
-from dramatiq.errors import ActorNotFound
-from dramatiq.worker import _WorkerMiddleware, _WorkQueueItem
+from dramatiq import Worker
+from dramatiq.common import join_all
+from dramatiq.worker import _WorkerMiddleware
 
-from fleet.broker.broker import LARGEST_MESSAGE, FleetBroker
+from fleet.broker.broker import FleetBroker
 from fleet.broker.dead import trim
 from fleet.broker.ends import End
 from fleet.broker.pump import Fetched, Pump
 from fleet.broker.reaper import LOST_AFTER
 from fleet.broker.wake import Wake
 from fleet.catalogue import publish_catalogue
-from fleet.clock import clock
-from fleet.errors import MessageTooLarge
 from fleet.logs import get_logger
-from fleet.workers.thread import FleetMessage, FleetWorkerThread
+from fleet.workers.reading import read
+from fleet.workers.ready import Ready
+from fleet.workers.thread import FleetWorkerThread
 from fleet.workers.watch import Watch
 
 log = get_logger(__name__)
-
-_LARGEST_FETCHED = LARGEST_MESSAGE + 64 * 1024  # a retry carries a traceback that its first run did not
 
 
 class FleetWorker(Worker):
@@ -61,6 +55,7 @@ class FleetWorker(Worker):
         **stock: Any,
     ) -> None:
         super().__init__(broker, queues=queues, worker_threads=worker_threads, **stock)
+        self.work_queue: Ready = Ready()  # type: ignore[assignment]
         self._lost_after = lost_after
         self.ends: Counter[str] = Counter()
 
@@ -132,23 +127,12 @@ class FleetWorker(Worker):
 
     def return_prefetched(self) -> None:
         """Hand back the messages that no thread has started, so that they come again in their old order."""
-        items = sorted(self._take_back(), key=lambda item: item._queued_time, reverse=True)
-        for item in items:
-            assert isinstance(item.message, FleetMessage)
-            self.pump.end(item.message.end("back"))
-
-    def _take_back(self) -> list[_WorkQueueItem]:
-        """Everything that no thread has started."""
-        taken: list[_WorkQueueItem] = []
-        with suppress(Empty):
-            while True:
-                taken.append(self.work_queue.get_nowait())
-                self.work_queue.task_done()
-        return taken
+        for one in reversed(self.work_queue.take_back()):
+            self.pump.end(one.end("back"))
 
     def join(self) -> None:
-        """Wait until nothing is held and nothing waits in this process; for tests."""
-        while self.work_queue.unfinished_tasks or self.pump.held:
+        """Wait until this process holds nothing; for tests."""
+        while self.pump.held:
             threading.Event().wait(0.01)
 
     def _add_consumer(self, queue_name: str, *, delay: bool = False) -> None:
@@ -158,29 +142,27 @@ class FleetWorker(Worker):
 
     def _add_worker(self) -> None:
         thread = FleetWorkerThread(
-            broker=self.broker, consumers={}, work_queue=self.work_queue, worker_timeout=self.worker_timeout
+            broker=self.broker,
+            consumers={},
+            work_queue=self.work_queue,  # type: ignore[arg-type]
+            worker_timeout=self.worker_timeout,
         )
         thread.pump = self.pump
         thread.start()
         self.workers.append(thread)
 
     def _deliver(self, fetched: list[Fetched]) -> None:
-        for one in fetched:
-            try:
-                self._deliver_one(one)
-            except Exception as error:  # whatever its bytes do to us, the lane goes on
-                self.pump.end(_unreadable(one, error))
+        """Bytes are read by the threads, unless an actor's priority must be known before."""
+        if any(actor.priority for actor in self.broker.actors.values()):
+            self.work_queue.put_all(fetched, [self._priority(one) for one in fetched])
+        else:
+            self.work_queue.put_all(fetched, [0] * len(fetched))
 
-    def _deliver_one(self, one: Fetched) -> None:
-        if len(one.body) > _LARGEST_FETCHED:
-            raise MessageTooLarge("?", len(one.body), LARGEST_MESSAGE)
-        message = Message.decode(one.body)
-        message.options.pop("eta", None)  # of a stock producer: its delay is over
-        message.options["redis_message_id"] = one.id
-        if message.queue_name.endswith(".DQ"):
-            message = message.copy(queue_name=q_name(message.queue_name))
-        actor = self.broker.get_actor(message.actor_name)
-        self.work_queue.put(_WorkQueueItem(actor.priority, FleetMessage(message, one)))
+    def _priority(self, one: Fetched) -> int:
+        try:
+            return self.broker.get_actor(read(one).actor_name).priority
+        except Exception:
+            return 0  # its thread will find the same, and make it a dead letter
 
     def _ended(self, end: End, written: bool) -> None:
         self.ends[end.kind if written else "stale"] += 1
@@ -190,17 +172,4 @@ class FleetWorker(Worker):
     def _fenced(self, worker_id: str) -> None:
         """What nobody started is no longer ours; what runs ends as stale."""
         self.broker.broker_id = worker_id
-        self.pump.forget([item.message.fetched for item in self._take_back() if isinstance(item.message, FleetMessage)])
-
-
-def _unreadable(one: Fetched, error: Exception) -> End:
-    reason = "undecodable"
-    if isinstance(error, ActorNotFound):
-        reason = "unknown actor"
-    elif isinstance(error, MessageTooLarge):
-        reason = "too large"
-    shown = one.id.encode(errors="surrogateescape").decode(errors="backslashreplace")
-    log.error("message_unreadable", queue=one.queue, id=shown, reason=reason, error=repr(error)[:500], dead_letter=True)
-    known = {"reason": reason, "exception": repr(error)[:500], "traceback": "", "attempts": 0, "worker": one.worker}
-    known["died"] = clock.now().isoformat()
-    return End(one.worker, one.queue, one.id, "dead", b"", json.dumps(known).encode())
+        self.pump.forget(self.work_queue.take_back())

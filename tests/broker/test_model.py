@@ -53,8 +53,9 @@ class Broker(RuleBasedStateMachine):
     def send(self, count: int, delay: int | str) -> None:
         ids = [uuid.uuid4().hex.encode() for _ in range(count)]
         ns = self.namespace
-        asked = [keys.queue(ns, QUEUE), keys.bodies(ns, QUEUE), keys.due(ns, QUEUE), keys.sender(ns, "test")]
-        args: list[Any] = [keys.wake(ns), QUEUE, delay, uuid.uuid4().hex, 60]
+        asked = [keys.sender(ns, "test"), keys.awaited(ns)]
+        asked += [keys.queue(ns, QUEUE), keys.bodies(ns, QUEUE), keys.due(ns, QUEUE)]
+        args: list[Any] = [keys.wake(ns), delay, uuid.uuid4().hex, 60, 1, QUEUE, count]
         for id in ids:
             args += (id, b"body of " + id)
         self.last_call = (asked, args)

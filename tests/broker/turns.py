@@ -20,6 +20,7 @@ class Turns:
     def __init__(self, client: redis.Redis, scripts: Scripts, namespace: str, worker: str) -> None:
         self._client, self._scripts, self._namespace, self.worker = client, scripts, namespace, worker
         self._number = 0
+        self.deliveries: dict[bytes, bytes] = {}  # id -> number of its last delivery
         self._last: tuple[list[str], list[Any]] | None = None
 
     def take(self, wanted: int = 0, ends: list[End] | None = None) -> Any:
@@ -27,13 +28,15 @@ class Turns:
         self._number += 1
         ns = self._namespace
         asked = [keys.tombstone(ns, self.worker), keys.turn(ns, self.worker), keys.beats(ns), keys.heartbeats(ns)]
-        asked += [keys.workers(ns), *keys.of_turn(ns, self.worker, QUEUE)]
+        asked += [keys.workers(ns), keys.awaited(ns), *keys.of_turn(ns, self.worker, QUEUE)]
         args: list[Any] = [self.worker, self._number, wanted, 1, 100, keys.wake(ns), 86_400, 1 if wanted else 0]
         args += [json.dumps([QUEUE]), 1, QUEUE]
         for kind, id, first, second in ends or []:
-            args += [kind, 1, id, first, second]
+            args += [kind, 1, id, self.deliveries.get(id, b"0"), first, second]
         self._last = (asked, args)
-        return self.repeat()
+        answer = self.repeat()
+        self.deliveries |= {id: number for id, number, _ in _fetched(answer)}
+        return answer
 
     def repeat(self) -> Any:
         """The script's answer to the last request, asked again."""
@@ -44,5 +47,11 @@ class Turns:
 
 def fetched(answer: Any) -> list[tuple[bytes, bytes]]:
     """Ids and bodies out of an answer."""
-    _flags, _due, *rest = answer
-    return [(rest[at + 1], rest[at + 2]) for at in range(0, len(rest), 3)]
+    return [(id, body) for id, _, body in _fetched(answer)]
+
+
+def _fetched(answer: Any) -> list[tuple[bytes, bytes, bytes]]:
+    if answer in (b"fenced", b"old"):
+        return []
+    _flags, _due, _broken, *rest = answer
+    return list(zip(rest[1::4], rest[2::4], rest[3::4], strict=True))

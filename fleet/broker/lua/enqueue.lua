@@ -1,37 +1,63 @@
--- Accepts messages of one queue, each once. A call that repeats its sender's last one changes nothing: by then its
--- messages may have run and ended, so that their ids look new again.
--- KEYS[1] queue, KEYS[2] bodies, KEYS[3] delayed, KEYS[4] the sender's last call
--- ARGV[1] wake channel, ARGV[2] name of the queue, ARGV[3] delay in milliseconds ("" for none),
--- ARGV[4] this call's id, ARGV[5] seconds it is remembered
--- then two a message: id, encoded message
+-- Accepts messages, each once. A call that repeats its sender's last one changes nothing: by then its messages may have
+-- run and ended, so that their ids look new again.
+-- KEYS[1] the sender's last call, KEYS[2] awaited queues, then three a queue: queue, bodies, delayed
+-- ARGV[1] wake channel, ARGV[2] delay in milliseconds ("" for none), ARGV[3] this call's id, ARGV[4] seconds it is
+-- remembered, ARGV[5] number of queues n
+-- then a queue after the other: its name, how many messages, and two a message: id, encoded message
 -- returns how many were new
-if redis.call("GET", KEYS[4]) == ARGV[4] then
+if redis.call("GET", KEYS[1]) == ARGV[3] then
     return 0
 end
-local new = {}
-for i = 6, #ARGV, 2 do
-    if redis.call("HSETNX", KEYS[2], ARGV[i], ARGV[i + 1]) == 1 then
-        new[#new + 1] = ARGV[i]
-    end
+-- A key of another type must be found before the first write: an error half-way would leave half written.
+for i = 3, #KEYS, 3 do
+    redis.call("LLEN", KEYS[i])
+    redis.call("HLEN", KEYS[i + 1])
+    redis.call("ZCARD", KEYS[i + 2])
 end
-local wake = false
-if #new > 0 and ARGV[3] == "" then
-    -- A consumer that sleeps has found the queue empty: only the first message after that must wake it.
-    wake = redis.call("RPUSH", KEYS[1], unpack(new)) == #new
-elseif #new > 0 then
+
+local function push(list, name, new)
+    redis.call("RPUSH", list, unpack(new))
+    -- Whoever found the queue empty since it was last woken for sleeps; while nobody did, nobody need be woken.
+    return redis.call("SREM", KEYS[2], name) == 1
+end
+
+local function delay(delayed, new)
     local clock = redis.call("TIME")
-    local due = clock[1] * 1000 + math.floor(clock[2] / 1000) + tonumber(ARGV[3])
+    local due = string.format("%.0f", clock[1] * 1000 + math.floor(clock[2] / 1000) + tonumber(ARGV[2]))
     for i = 1, #new do
-        redis.call("ZADD", KEYS[3], string.format("%.0f", due), new[i])
+        redis.call("ZADD", delayed, due, new[i])
     end
     -- A consumer sleeps until the earliest delay it knows of; only an earlier one must wake it.
-    local first = redis.call("ZRANGE", KEYS[3], 0, 0)[1]
+    local first = redis.call("ZRANGE", delayed, 0, 0)[1]
     for i = 1, #new do
-        wake = wake or first == new[i]
+        if first == new[i] then
+            return true
+        end
     end
+    return false
 end
-if wake then
-    redis.call("PUBLISH", ARGV[1], ARGV[2])
+
+local at, accepted = 6, 0
+for queue = 1, tonumber(ARGV[5]) do
+    local place = queue * 3
+    local name, last, new = ARGV[at], at + 1 + 2 * tonumber(ARGV[at + 1]), {}
+    for i = at + 2, last, 2 do
+        if redis.call("HSETNX", KEYS[place + 1], ARGV[i], ARGV[i + 1]) == 1 then
+            new[#new + 1] = ARGV[i]
+        end
+    end
+    if #new > 0 then
+        local wake
+        if ARGV[2] == "" then
+            wake = push(KEYS[place], name, new)
+        else
+            wake = delay(KEYS[place + 2], new)
+        end
+        if wake then
+            redis.call("PUBLISH", ARGV[1], name)
+        end
+    end
+    at, accepted = last + 1, accepted + #new
 end
-redis.call("SET", KEYS[4], ARGV[4], "EX", ARGV[5])
-return #new
+redis.call("SET", KEYS[1], ARGV[3], "EX", ARGV[4])
+return accepted

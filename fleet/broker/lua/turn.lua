@@ -1,20 +1,23 @@
 #!lua flags=allow-oom
 -- One turn of a worker process: ends some of its messages, promotes what is due, and fetches more. All or nothing, and
 -- allowed when memory is full, since ending messages is what frees it.
--- KEYS[1] tombstone of the worker, KEYS[2] its last turn, KEYS[3] beats, KEYS[4] heartbeats (stock's), KEYS[5] workers
+-- KEYS[1] tombstone of the worker, KEYS[2] its last turn, KEYS[3] beats, KEYS[4] heartbeats (stock's), KEYS[5] workers,
+-- KEYS[6] awaited queues
 -- then ten a queue: queue, bodies, acks (stock's), held, delayed, .DQ list, .DQ bodies, dead, dead bodies, dead details
 -- ARGV[1] worker, ARGV[2] number of the turn, ARGV[3] how many messages are wanted, ARGV[4] wall-clock milliseconds of
 -- the worker (for stock's heartbeat alone), ARGV[5] most delayed messages to promote a queue, ARGV[6] wake channel,
 -- ARGV[7] seconds a turn is remembered, ARGV[8] how many of the queues (the first ones) to promote and fetch from,
 -- ARGV[9] all queues the worker serves (JSON), ARGV[10] number of queues n, then their n names
--- then five an end: kind, index of the queue, id, and two values by kind:
+-- then six an end: kind, index of the queue, id, number of the delivery, and two values by kind:
 --   done: -, -          drop: -, -          back: -, - (to the front)
 --   retry: encoded message, delay in milliseconds          dead: encoded message ("" for the stored one), details
 -- returns "fenced" for a reaped worker, "old" for a number already passed, or
--- {which ends changed something ("1" or "0" each), milliseconds until the next delay is due (-1: none), then three a
--- message fetched: index of its queue, id, encoded message}
+-- {a flag an end ("1" it is written, "0" another delivery's or nobody's, "e" its queue is broken), milliseconds until the
+-- next delay is due (-1: none), what is broken (a line a queue: its index, a space, the error), then four a message
+-- fetched: index of its queue, id, number of the delivery, encoded message}
 -- A turn whose number is the last one's is a repeat: it ends and fetches nothing new, and answers what the first did.
-local HEAD, WIDTH = 5, 10
+-- A queue one of whose keys is no longer of its type is broken: nothing of it moves, and the others go on.
+local HEAD, WIDTH = 6, 10
 local worker, number, wanted = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
 if redis.call("EXISTS", KEYS[1]) == 1 then
     return "fenced"
@@ -30,14 +33,24 @@ local clock = redis.call("TIME")
 local now = clock[1] * 1000 + math.floor(clock[2] / 1000)
 local stamp = string.format("%.0f", now)
 
-local function bodies_of(pairs_of, answer)
-    for i = 1, #pairs_of, 2 do
-        local queue, id = tonumber(pairs_of[i]), pairs_of[i + 1]
+local function bodies_of(deliveries, answer)
+    for i = 1, #deliveries, 3 do
+        local queue, id = deliveries[i], deliveries[i + 1]
         answer[#answer + 1] = tostring(queue)
         answer[#answer + 1] = id
+        answer[#answer + 1] = deliveries[i + 2]
         answer[#answer + 1] = redis.call("HGET", key(queue, 2), id) or ""
     end
     return answer
+end
+
+local broken = {}
+local function guarded(queue, work, ...)
+    local done, failure = pcall(work, queue, ...)
+    if not done then
+        broken[queue] = type(failure) == "table" and failure.err or tostring(failure)
+    end
+    return done
 end
 
 local last = redis.call("HMGET", KEYS[2], "number", "flags", "ids")
@@ -50,13 +63,14 @@ if last[1] and number < tonumber(last[1]) then
 end
 if last[1] and number == tonumber(last[1]) then
     local still, ids = {}, cmsgpack.unpack(last[3])
-    for i = 1, #ids, 2 do
-        if redis.call("SISMEMBER", key(tonumber(ids[i]), 3), ids[i + 1]) == 1 then
-            still[#still + 1] = ids[i]
-            still[#still + 1] = ids[i + 1]
+    for i = 1, #ids, 3 do
+        if redis.call("ZSCORE", key(ids[i], 4), ids[i + 1]) == ids[i + 2] then
+            for part = i, i + 2 do
+                still[#still + 1] = ids[part]
+            end
         end
     end
-    return bodies_of(still, {last[2], "0"})
+    return bodies_of(still, {last[2], "0", ""})
 end
 
 local flags, wake = {}, {}
@@ -79,21 +93,27 @@ local ends = {
         if body == "" then
             body = redis.call("HGET", key(queue, 2), id) or ""
         end
-        redis.call("HDEL", key(queue, 2), id)
         redis.call("ZADD", key(queue, 8), stamp, id)
         redis.call("HSET", key(queue, 9), id, body)
         redis.call("HSET", key(queue, 10), id, details)
+        redis.call("HDEL", key(queue, 2), id)
     end,
 }
 ends.drop = ends.done
-for i = 11 + queues, #ARGV, 5 do
+for i = 11 + queues, #ARGV, 6 do
     local queue, id = tonumber(ARGV[i + 1]), ARGV[i + 2]
-    if redis.call("SREM", key(queue, 3), id) == 1 then
+    -- The number tells this delivery from a later one of the same message to the same worker.
+    if redis.call("ZSCORE", key(queue, 4), id) ~= ARGV[i + 3] then
+        flags[#flags + 1] = "0"
+    elseif redis.call("SREM", key(queue, 3), id) == 0 then
         redis.call("ZREM", key(queue, 4), id)
-        ends[ARGV[i]](queue, id, ARGV[i + 3], ARGV[i + 4])
+        flags[#flags + 1] = "0"
+    elseif guarded(queue, ends[ARGV[i]], id, ARGV[i + 4], ARGV[i + 5]) then
+        redis.call("ZREM", key(queue, 4), id)
         flags[#flags + 1] = "1"
     else
-        flags[#flags + 1] = "0"
+        redis.call("SADD", key(queue, 3), id)
+        flags[#flags + 1] = "e"
     end
 end
 
@@ -119,50 +139,84 @@ local function drain_stock_delays(queue)
 end
 
 local due = -1
-for queue = 1, looked_at do
+local function promote(queue)
     drain_stock_delays(queue)
-    local ready = redis.call("ZRANGEBYSCORE", key(queue, 5), "-inf", stamp, "LIMIT", 0, ARGV[5])
-    if #ready > 0 then
-        redis.call("ZREM", key(queue, 5), unpack(ready))
+    local first = redis.call("ZRANGE", key(queue, 5), 0, 0, "WITHSCORES")
+    if first[2] and tonumber(first[2]) <= now then
+        local ready = redis.call("ZRANGEBYSCORE", key(queue, 5), "-inf", stamp, "LIMIT", 0, ARGV[5])
         redis.call("RPUSH", key(queue, 1), unpack(ready))
+        redis.call("ZREM", key(queue, 5), unpack(ready))
         wake[queue] = true
+        first = redis.call("ZRANGE", key(queue, 5), 0, 0, "WITHSCORES")
     end
-    local next = redis.call("ZRANGE", key(queue, 5), 0, 0, "WITHSCORES")
-    if next[2] then
-        local left = math.max(0, tonumber(next[2]) - now)
+    if first[2] then
+        local left = math.max(0, tonumber(first[2]) - now)
         due = due < 0 and left or math.min(due, left)
     end
 end
+for queue = 1, looked_at do
+    guarded(queue, promote)
+end
 
--- An equal share of each queue in the order given, then whatever is left, until enough is fetched or all are empty.
 local fetched, empty = {}, {}
-local share = math.max(1, math.ceil(wanted / math.max(1, looked_at)))
-while wanted > 0 and #empty < looked_at do
-    empty = {}
-    for queue = 1, looked_at do
-        local ids = wanted > 0 and redis.call("LPOP", key(queue, 1), math.min(share, wanted)) or false
-        if not ids or #ids == 0 then
-            empty[#empty + 1] = queue
-        else
-            for i = 1, #ids do
-                -- An id can stand twice in the list: a stock producer's client repeats a push whose reply was lost. One
-                -- whose body is gone ended already, and one that this worker holds already is not another message.
-                if redis.call("HEXISTS", key(queue, 2), ids[i]) == 1 and redis.call("SADD", key(queue, 3), ids[i]) == 1 then
-                    wanted = wanted - 1
-                    redis.call("ZADD", key(queue, 4), redis.call("HINCRBY", KEYS[2], "sequence", 1), ids[i])
-                    fetched[#fetched + 1] = queue
-                    fetched[#fetched + 1] = ids[i]
-                end
+local function take(queue, ids)
+    for i = 1, #ids do
+        -- An id can stand twice in the list: a stock producer's client repeats a push whose reply was lost. One whose
+        -- body is gone ended already, and one that this worker holds already is not another message.
+        local there, is_there = pcall(redis.call, "HEXISTS", key(queue, 2), ids[i])
+        if not there then
+            for back = #ids, i, -1 do
+                redis.call("LPUSH", key(queue, 1), ids[back])
             end
+            error(is_there, 0)
+        end
+        if is_there == 1 and redis.call("SADD", key(queue, 3), ids[i]) == 1 then
+            local delivery = string.format("%.0f", redis.call("HINCRBY", KEYS[2], "sequence", 1))
+            wanted = wanted - 1
+            redis.call("ZADD", key(queue, 4), delivery, ids[i])
+            fetched[#fetched + 1] = queue
+            fetched[#fetched + 1] = ids[i]
+            fetched[#fetched + 1] = delivery
         end
     end
 end
+-- An equal share of each queue in the order given, then whatever is left, until enough is fetched or all are empty.
+local share = math.max(1, math.ceil(wanted / math.max(1, looked_at)))
+local function fetch(queue)
+    local ids = redis.call("LPOP", key(queue, 1), math.min(share, wanted)) or {}
+    if #ids == 0 then
+        empty[#empty + 1] = ARGV[10 + queue]
+    end
+    take(queue, ids)
+end
+local asleep = 0
+while wanted > 0 and asleep < looked_at do
+    empty, asleep = {}, 0
+    for queue = 1, looked_at do
+        if wanted > 0 and not broken[queue] then
+            guarded(queue, fetch)
+        end
+        if broken[queue] then
+            asleep = asleep + 1
+        end
+    end
+    asleep = asleep + #empty
+end
+if #empty > 0 then
+    redis.call("SADD", KEYS[6], unpack(empty))  -- the next message of each must wake whoever sleeps
+end
 for queue, _ in pairs(wake) do
-    if redis.call("LLEN", key(queue, 1)) > 0 or redis.call("EXISTS", key(queue, 5)) == 1 then
+    local there, more = pcall(function()
+        return redis.call("LLEN", key(queue, 1)) > 0 or redis.call("EXISTS", key(queue, 5)) == 1
+    end)
+    if there and more then
         redis.call("PUBLISH", ARGV[6], ARGV[10 + queue])
     end
 end
-local joined = table.concat(flags)
+local joined, said = table.concat(flags), {}
+for queue, failure in pairs(broken) do
+    said[#said + 1] = queue .. " " .. failure
+end
 redis.call("HSET", KEYS[2], "number", ARGV[2], "flags", joined, "ids", cmsgpack.pack(fetched))
 redis.call("EXPIRE", KEYS[2], ARGV[7])
-return bodies_of(fetched, {joined, string.format("%.0f", due)})
+return bodies_of(fetched, {joined, string.format("%.0f", due), table.concat(said, "\n")})

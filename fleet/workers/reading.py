@@ -1,0 +1,84 @@
+"""Makes a message of the bytes that were fetched, or a dead letter of bytes that make none.
+
+Whatever the bytes are, the lane goes on: too many of them, none of the encoder's, fields of a Dramatiq to come, an
+actor that this worker does not know.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import fields
+from typing import Any
+
+from dramatiq import Message, MessageProxy
+from dramatiq.common import q_name
+from dramatiq.errors import ActorNotFound
+from dramatiq.message import get_encoder
+
+from fleet.broker.broker import LARGEST_MESSAGE
+from fleet.broker.ends import End
+from fleet.broker.pump import Fetched
+from fleet.clock import clock
+from fleet.errors import FleetError, MessageTooLarge
+from fleet.logs import get_logger
+
+log = get_logger(__name__)
+
+_LARGEST_FETCHED = LARGEST_MESSAGE + 64 * 1024  # a retry carries a traceback that its first run did not
+_FIELDS = frozenset(field.name for field in fields(Message))
+
+
+class MessageNewer(FleetError):
+    """Raised when a message has fields that this version's messages do not have."""
+
+
+class FleetMessage(MessageProxy):
+    """A message and where it was fetched."""
+
+    def __init__(self, message: Message[Any], fetched: Fetched) -> None:
+        super().__init__(message)
+        self.fetched = fetched
+
+
+def read(one: Fetched) -> FleetMessage:
+    """The message that was fetched.
+
+    Raises `MessageTooLarge`, `MessageNewer`, or whatever the encoder raises for bytes that are not its own.
+    """
+    if len(one.body) > _LARGEST_FETCHED:
+        raise MessageTooLarge("?", len(one.body), LARGEST_MESSAGE)
+    try:
+        message: Message[Any] = Message.decode(one.body)
+    except TypeError:  # the constructor's, for fields that it does not know or misses
+        _require_known_fields(one)
+        raise
+    message.options.pop("eta", None)  # of a stock producer: its delay is over
+    message.options["redis_message_id"] = one.id
+    if message.queue_name.endswith(".DQ"):
+        message = message.copy(queue_name=q_name(message.queue_name))
+    return FleetMessage(message, one)
+
+
+def _require_known_fields(one: Fetched) -> None:
+    unknown = sorted(set(get_encoder().decode(one.body)) - _FIELDS)
+    if unknown:
+        raise MessageNewer(
+            f"The message has fields that this worker's Dramatiq does not know: {', '.join(map(str, unknown))[:200]}. "
+            f"Was it sent by a newer one? Upgrade the workers, then requeue it."
+        )
+
+
+def unreadable(one: Fetched, error: Exception) -> End:
+    """The dead letter of a message that no thread can run."""
+    reason = "undecodable"
+    if isinstance(error, ActorNotFound):
+        reason = "unknown actor"
+    elif isinstance(error, MessageTooLarge):
+        reason = "too large"
+    elif isinstance(error, MessageNewer):
+        reason = "newer version"
+    shown = one.id.encode(errors="surrogateescape").decode(errors="backslashreplace")
+    log.error("message_unreadable", queue=one.queue, id=shown, reason=reason, error=repr(error)[:500], dead_letter=True)
+    known = {"reason": reason, "exception": repr(error)[:500], "traceback": "", "attempts": 0, "worker": one.worker}
+    known["died"] = clock.now().isoformat()
+    return one.end("dead", second=json.dumps(known).encode())
