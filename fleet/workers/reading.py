@@ -49,9 +49,14 @@ def read(one: Fetched) -> FleetMessage:
         raise MessageTooLarge("?", len(one.body), LARGEST_MESSAGE)
     try:
         message: Message[Any] = Message.decode(one.body)
-    except TypeError:  # the constructor's, for fields that it does not know or misses
-        _require_known_fields(one)
-        raise
+    except Exception as error:
+        unknown = _fields_to_come(one.body)
+        if not unknown:
+            raise
+        raise MessageNewer(
+            f"The message has fields that this worker's Dramatiq does not know: {', '.join(unknown)[:200]}. "
+            f"Was it sent by a newer one? Upgrade the workers, then requeue it."
+        ) from error
     message.options.pop("eta", None)  # of a stock producer: its delay is over
     message.options["redis_message_id"] = one.id
     if message.queue_name.endswith(".DQ"):
@@ -59,13 +64,13 @@ def read(one: Fetched) -> FleetMessage:
     return FleetMessage(message, one)
 
 
-def _require_known_fields(one: Fetched) -> None:
-    unknown = sorted(set(get_encoder().decode(one.body)) - _FIELDS)
-    if unknown:
-        raise MessageNewer(
-            f"The message has fields that this worker's Dramatiq does not know: {', '.join(map(str, unknown))[:200]}. "
-            f"Was it sent by a newer one? Upgrade the workers, then requeue it."
-        )
+def _fields_to_come(body: bytes) -> list[str]:
+    """What a message has beyond every field that one has here; empty for bytes that are no message."""
+    try:
+        found = get_encoder().decode(body)
+    except Exception:
+        return []
+    return sorted(found.keys() - _FIELDS) if isinstance(found, dict) and found.keys() >= _FIELDS else []
 
 
 def unreadable(one: Fetched, error: Exception) -> End:

@@ -29,7 +29,7 @@ POISON = {
     "null": (b"null", "undecodable"),
     "a list": (b"[]", "undecodable"),
     "no message": (b'{"a": 1}', "undecodable"),
-    "a field too many, of a newer version": (message(priority=3), "undecodable"),
+    "a field too many, of a newer version": (message(priority=3), "newer version"),
     "a hundred thousand brackets": (b"[" * 100_000, "undecodable"),
     "no options": (message(options=None), "undecodable"),
     "options in a list": (message(options=[]), "undecodable"),
