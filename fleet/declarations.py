@@ -91,8 +91,8 @@ class Retry:
 class Lane:
     """A set of queues and the process pool that serves it; `waits_for` is what its work waits for.
 
-    `drain` is what running jobs get after SIGTERM, in real time. `prefetch` counts messages a process holds for
-    each queue, running ones included.
+    `drain` is what running jobs get after SIGTERM, in real time. `prefetch` is how many messages a
+    process holds at most, running ones included; without one it is twice the threads, or more while jobs are short.
     """
 
     name: str

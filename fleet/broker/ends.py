@@ -39,6 +39,21 @@ class End:
     second: bytes = b""
 
 
+@dataclass(frozen=True, slots=True)
+class Fetched:
+    """A message as it lies in Redis; `worker` is the id it was fetched under."""
+
+    worker: str
+    queue: str
+    id: str  # bytes that are no UTF-8 as surrogates
+    delivery: int  # counts up a worker id
+    body: bytes
+
+    def end(self, kind: Kind, first: bytes = b"", second: bytes = b"") -> End:
+        """An end of this delivery."""
+        return End(self.worker, self.queue, self.id, self.delivery, kind, first, second)
+
+
 @dataclass(slots=True)
 class Settling:
     """What is known so far of the end of the message that a thread works on."""

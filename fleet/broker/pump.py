@@ -16,19 +16,18 @@ Not guaranteed: that an end is written when the process dies within those 5 ms. 
 
 from __future__ import annotations
 
-import json
 import math
 import threading
 import uuid
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import redis
 
-from fleet.broker import keys
-from fleet.broker.ends import End, Kind
+from fleet.broker.ends import End, Fetched
+from fleet.broker.pace import Pace
+from fleet.broker.turn import Turns
 from fleet.clock import clock
 from fleet.logs import get_logger
 
@@ -37,24 +36,7 @@ log = get_logger(__name__)
 SAFETY_SECONDS = 3.0  # between two turns over all queues when nothing wakes the pump
 _GATHER_SECONDS = 0.002  # for how long ends wait for company; with the turn under way, at most 5 ms late
 _ENDS_A_TURN = 256
-_PROMOTED_A_TURN = 100
-_TURN_REMEMBERED = 86_400
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 1.0  # between two tries when Redis does not answer
-
-
-@dataclass(frozen=True, slots=True)
-class Fetched:
-    """A message as it lies in Redis; `worker` is the id it was fetched under."""
-
-    worker: str
-    queue: str
-    id: str  # bytes that are no UTF-8 as surrogates
-    delivery: int  # counts up a worker id
-    body: bytes
-
-    def end(self, kind: Kind, first: bytes = b"", second: bytes = b"") -> End:
-        """An end of this delivery."""
-        return End(self.worker, self.queue, self.id, self.delivery, kind, first, second)
 
 
 class Pump(threading.Thread):
@@ -68,16 +50,18 @@ class Pump(threading.Thread):
         worker_id: str,
         queues: Sequence[str],
         *,
-        prefetch: int,
+        pace: Pace,
         deliver: Callable[[list[Fetched]], None],
         ended: Callable[[End, bool], None],
         starving: Callable[[], bool],
         fenced: Callable[[str], None],
+        take_back: Callable[[int], Sequence[Fetched]],
     ) -> None:
         super().__init__(name="pump", daemon=True)
-        self._client, self._script, self._namespace = client, script, namespace
-        self.worker_id, self._queues, self._prefetch = worker_id, list(queues), prefetch
+        self._client, self._script, self._turns = client, script, Turns(namespace)
+        self.worker_id, self._queues, self._pace = worker_id, list(queues), pace
         self._deliver, self._ended, self._starving, self._fenced = deliver, ended, starving, fenced
+        self._take_back = take_back
         self._ends: deque[End] = deque()
         self._later: list[End] = []  # ends of broken queues, until the next look
         self._broken: set[str] = set()
@@ -146,6 +130,7 @@ class Pump(threading.Thread):
                 self._wait()
                 if not self._running and not self._ends:
                     return
+            self._hand_back_excess()
             if self._ends and not self._starving() and len(self._ends) < _ENDS_A_TURN:
                 threading.Event().wait(_GATHER_SECONDS)
             self._turn()
@@ -153,7 +138,10 @@ class Pump(threading.Thread):
     def _wait(self) -> None:
         """Sleep until there is something to do. Called under the lock."""
         while self._running and not self._ends and not (self._fetching and self._room() and self._dirty):
-            left = min(self._look_at, self._due_at) - clock.monotonic()
+            now = clock.monotonic()
+            if self._pace.slow_at(self._held) <= now:
+                return
+            left = min(self._look_at, self._due_at) - now
             if left <= 0:
                 self._look_at = clock.monotonic() + SAFETY_SECONDS
                 self._due_at = math.inf
@@ -161,15 +149,23 @@ class Pump(threading.Thread):
                 self._ends.extend(self._later)
                 self._later.clear()
                 return  # also where nothing can be fetched now: a turn is a beat
-            self._stir.wait(left)
+            self._stir.wait(min(left, self._pace.slow_at(self._held) - now))
 
     def _room(self) -> int:
-        return max(0, self._prefetch - self._held + len(self._ends))
+        return max(0, self._pace.room - self._held + len(self._ends))
+
+    def _hand_back_excess(self) -> None:
+        """Return what no thread has started and other processes may be free for."""
+        with self._stir:
+            excess = self._pace.excess(self._held - len(self._ends), clock.monotonic())
+        for one in reversed(self._take_back(excess) if excess else ()):
+            self.end(one.end("back"))
 
     def _turn(self) -> None:
         with self._stir:
             ends = [self._ends.popleft() for _ in range(min(len(self._ends), _ENDS_A_TURN))]
-            wanted = max(0, self._prefetch - self._held + len(ends)) if self._fetching else 0
+            self._pace.ended(sum(end.kind != "back" for end in ends), clock.monotonic())
+            wanted = max(0, self._pace.room - self._held + len(ends)) if self._fetching else 0
             looked_at = [name for name in self._queues if name in self._dirty] if wanted else []
             # The rotation: the next turn begins with another queue. A queue is cleared before it is looked at.
             self._queues = self._queues[1:] + self._queues[:1]
@@ -199,27 +195,23 @@ class Pump(threading.Thread):
     def _take(
         self, answer: list[bytes], names: list[str], looked_at: list[str], unsettled: deque[End], wanted: int
     ) -> None:
-        flags, due, broken, *rest = answer
-        self._say_broken(_text(broken), names, looked_at)
-        for flag in flags.decode():
+        told = self._turns.read(self.worker_id, names, answer)
+        fetched = told.fetched
+        self._say_broken(told.broken, looked_at)
+        for flag in told.flags:
             if flag == "e":
                 self._later.append(unsettled.popleft())
             else:
                 self._let_go(unsettled.popleft(), flag == "1")
-        worker = self.worker_id
-        fetched = [
-            Fetched(worker, names[int(queue) - 1], _text(id), int(delivery), body)
-            for queue, id, delivery, body in zip(rest[::4], rest[1::4], rest[2::4], rest[3::4], strict=True)
-        ]
         self.turned_at = clock.monotonic()
         with self._stir:
             self._held += len(fetched)
-            self._open.update((worker, one.delivery) for one in fetched)
+            self._open.update((one.worker, one.delivery) for one in fetched)
             fetching = self._fetching
             if wanted and len(fetched) == wanted:  # there may be more in any of them
                 self._dirty.update(name for name in looked_at if name not in self._broken)
-            if int(due) >= 0:
-                self._due_at = min(self._due_at, self.turned_at + int(due) / 1000)
+            if told.due is not None:
+                self._due_at = min(self._due_at, self.turned_at + told.due)
             if len(looked_at) == len(self._queues):
                 self._look_at = self.turned_at + SAFETY_SECONDS
         if fetching:
@@ -235,7 +227,7 @@ class Pump(threading.Thread):
 
     def _ask(self, names: list[str], wanted: int, looked_at: int, ends: list[End]) -> list[bytes] | None:
         """One turn, asked under one number until Redis answers it; None if this worker was reaped."""
-        asked_keys, args = self._arguments(names, wanted, looked_at, ends)
+        asked_keys, args = self._turns.ask(self.worker_id, self._number, wanted, names, looked_at, self._queues, ends)
         pause = _FIRST_PAUSE
         while True:
             try:
@@ -251,20 +243,6 @@ class Pump(threading.Thread):
             if answer == b"old":
                 raise RuntimeError(f"turn {self._number} of {self.worker_id}: another process uses this worker's id")
             return list(answer)
-
-    def _arguments(self, names: list[str], wanted: int, looked_at: int, ends: list[End]) -> tuple[list[str], list[Any]]:
-        ns, worker = self._namespace, self.worker_id
-        asked = [keys.tombstone(ns, worker), keys.turn(ns, worker), keys.beats(ns), keys.heartbeats(ns)]
-        asked += [keys.workers(ns), keys.awaited(ns)]
-        for name in names:
-            asked += keys.of_turn(ns, worker, name)
-        wall = int(clock.real_now().timestamp() * 1000)
-        head = [worker, self._number, wanted, wall, _PROMOTED_A_TURN, keys.wake(ns), _TURN_REMEMBERED]
-        args: list[Any] = [*head, looked_at, json.dumps(sorted(self._queues)), len(names), *names]
-        index = {name: place for place, name in enumerate(names, start=1)}
-        for end in ends:
-            args += (end.kind, index[end.queue], _bytes(end.id), end.delivery, end.first, end.second)
-        return asked, args
 
     def _start_anew(self, ends: deque[End]) -> None:
         """This worker was reaped, or will be: its messages are others' now, whatever still runs here."""
@@ -286,9 +264,8 @@ class Pump(threading.Thread):
                     self._open.remove((one.worker, one.delivery))
                     self._held -= 1
 
-    def _say_broken(self, said: str, names: list[str], looked_at: list[str]) -> None:
+    def _say_broken(self, found: dict[str, str], looked_at: list[str]) -> None:
         """Once a queue, and once when a later look finds it whole."""
-        found = {names[int(line.partition(" ")[0]) - 1]: line.partition(" ")[2] for line in said.splitlines()}
         for queue, error in found.items():
             if queue not in self._broken:
                 log.error("queue_broken", queue=queue, error=error, looked_at_again_in=f"{SAFETY_SECONDS:g}s")
@@ -305,11 +282,3 @@ class Pump(threading.Thread):
         if self._lost:
             log.warning("redis_back", worker=self.worker_id)
         self._lost = False
-
-
-def _text(raw: bytes) -> str:
-    return raw.decode(errors="surrogateescape")
-
-
-def _bytes(text: str) -> bytes:
-    return text.encode(errors="surrogateescape")

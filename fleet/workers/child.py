@@ -57,9 +57,7 @@ def run(app: App, lane: Lane) -> None:
         return Report("worker", lane.name, worker_id=broker.broker_id, jobs=running_jobs.now())
 
     presence = Presence(broker.client, broker.namespace, report)
-    worker = FleetWorker(broker, queues=set(lane.queues), worker_threads=lane.threads)
-    if lane.prefetch is not None:
-        worker.queue_prefetch = lane.prefetch  # stock takes it from the environment alone
+    worker = FleetWorker(broker, queues=set(lane.queues), worker_threads=lane.threads, prefetch=lane.prefetch)
     worker.start()
     presence.start()
     log.info("worker_ready", lane=lane.name, worker=broker.broker_id, queues=list(lane.queues), threads=lane.threads)

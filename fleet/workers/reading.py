@@ -16,8 +16,7 @@ from dramatiq.errors import ActorNotFound
 from dramatiq.message import get_encoder
 
 from fleet.broker.broker import LARGEST_MESSAGE
-from fleet.broker.ends import End
-from fleet.broker.pump import Fetched
+from fleet.broker.ends import End, Fetched
 from fleet.clock import clock
 from fleet.errors import FleetError, MessageTooLarge
 from fleet.logs import get_logger

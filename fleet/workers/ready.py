@@ -7,10 +7,10 @@ work. Sorted by the actor's priority, then by the order of fetching.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from queue import Empty, PriorityQueue
+from queue import PriorityQueue
 from typing import NamedTuple
 
-from fleet.broker.pump import Fetched
+from fleet.broker.ends import Fetched
 
 
 class Waiting(NamedTuple):
@@ -36,11 +36,10 @@ class Ready(PriorityQueue[Waiting]):
                 self._put(Waiting(priority, self._order, one))
             self.not_empty.notify(len(fetched))
 
-    def take_back(self) -> list[Fetched]:
-        """Everything that no thread has taken, in the order of fetching."""
-        taken: list[Waiting] = []
-        while True:
-            try:
-                taken.append(self.get_nowait())
-            except Empty:
-                return [waiting.fetched for waiting in sorted(taken, key=lambda waiting: waiting.order)]
+    def take_back(self, most: int | None = None) -> list[Fetched]:
+        """What no thread has taken, in the order of fetching: all of it, or the last ones."""
+        with self.mutex:
+            in_order = sorted(self.queue, key=lambda waiting: waiting.order)
+            kept = 0 if most is None else max(0, len(in_order) - most)
+            self.queue[:] = sorted(in_order[:kept])  # sorted, a list is a heap
+        return [waiting.fetched for waiting in in_order[kept:]]

@@ -19,8 +19,8 @@ from dramatiq.errors import ActorNotFound
 from dramatiq.middleware import SkipMessage
 
 from fleet.broker import FleetBroker
-from fleet.broker.ends import End, Settling, current
-from fleet.broker.pump import Fetched, Pump
+from fleet.broker.ends import End, Fetched, Settling, current
+from fleet.broker.pump import Pump
 from fleet.clock import clock
 from fleet.logs import get_logger
 from fleet.workers.reading import FleetMessage, read, unreadable

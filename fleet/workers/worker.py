@@ -19,15 +19,17 @@ from typing import Any
 
 from dramatiq import Worker
 from dramatiq.common import join_all
-from dramatiq.worker import _WorkerMiddleware
+from dramatiq.worker import QUEUE_PREFETCH, _WorkerMiddleware
 
 from fleet.broker.broker import FleetBroker
 from fleet.broker.dead import trim
-from fleet.broker.ends import End
-from fleet.broker.pump import Fetched, Pump
+from fleet.broker.ends import End, Fetched
+from fleet.broker.pace import MOST, Pace
+from fleet.broker.pump import Pump
 from fleet.broker.reaper import LOST_AFTER
 from fleet.broker.wake import Wake
 from fleet.catalogue import publish_catalogue
+from fleet.clock import clock
 from fleet.logs import get_logger
 from fleet.workers.reading import read
 from fleet.workers.ready import Ready
@@ -40,7 +42,8 @@ log = get_logger(__name__)
 class FleetWorker(Worker):
     """Consumes the broker's queues (or the given ones) until stopped; one a process.
 
-    `ends` counts the ends that were written, by kind, and `stale` those that came too late.
+    It holds `prefetch` messages at most, running ones included; without one twice its threads, or more while jobs are
+    short (`fleet.broker.pace`). `ends` counts the ends that were written, by kind, and `stale` those that came late.
     """
 
     broker: FleetBroker
@@ -51,11 +54,15 @@ class FleetWorker(Worker):
         *,
         queues: set[str] | None = None,
         worker_threads: int = 8,
+        prefetch: int | None = None,
         lost_after: timedelta = LOST_AFTER,
         **stock: Any,
     ) -> None:
         super().__init__(broker, queues=queues, worker_threads=worker_threads, **stock)
         self.work_queue: Ready = Ready()  # type: ignore[assignment]
+        fixed = prefetch or QUEUE_PREFETCH  # stock's own setting, from the environment
+        self.queue_prefetch = fixed or self.queue_prefetch
+        self.most_prefetch = fixed or MOST
         self._lost_after = lost_after
         self.ends: Counter[str] = Counter()
 
@@ -70,11 +77,12 @@ class FleetWorker(Worker):
             broker.namespace,
             broker.broker_id,
             queues,
-            prefetch=self.queue_prefetch,
+            pace=Pace(self.queue_prefetch, self.most_prefetch, clock.monotonic()),
             deliver=self._deliver,
             ended=self._ended,
             starving=lambda: self.work_queue.empty(),
             fenced=self._fenced,
+            take_back=self.work_queue.take_back,
         )
         self.wake = Wake(broker.client, broker.namespace, wake=self.pump.wake, wake_all=self.pump.wake_all)
         publish_catalogue(broker)

@@ -34,9 +34,7 @@ class Station:
 
     def work(self, threads: int = 2, prefetch: int | None = None, **options: Any) -> FleetWorker:
         options = {"lost_after": LOST_AFTER, **options}
-        worker = FleetWorker(self.broker, worker_threads=threads, worker_timeout=50, **options)
-        if prefetch is not None:
-            worker.queue_prefetch = prefetch
+        worker = FleetWorker(self.broker, worker_threads=threads, worker_timeout=50, prefetch=prefetch, **options)
         worker.start()
         self.workers.append(worker)
         return worker
