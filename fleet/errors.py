@@ -7,7 +7,7 @@ Names say what was found. `DeadlineExceeded` stands apart: it is a `BaseExceptio
 from __future__ import annotations
 
 from collections.abc import Iterable
-from datetime import timedelta
+from datetime import datetime, timedelta
 from difflib import get_close_matches
 from pathlib import Path
 
@@ -71,6 +71,16 @@ class ServerTooOld(FleetError):
 
 class EmbeddedServerFailed(FleetError):
     """Raised when an embedded Valkey or PostgreSQL does not start; the message names its log."""
+
+
+class ActorGone(FleetError):
+    """Raised when a message is sent by name to an actor that workers published once, and none for long."""
+
+    def __init__(self, actor: str, published: datetime, gone_after: timedelta) -> None:
+        super().__init__(
+            f"No worker knows {actor!r} any more: one last published it at {published:%Y-%m-%d %H:%M} UTC, more than "
+            f"{gone_after.days} days ago. Was it renamed, or does no worker of this fleet run?"
+        )
 
 
 class ArgumentsInvalid(FleetError):

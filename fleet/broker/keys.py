@@ -109,7 +109,7 @@ def parked(namespace: str, key: str) -> str:
 
 
 def catalogue(namespace: str) -> str:
-    """Actor -> its queue and parameters (JSON), as the newest worker published them; permanent."""
+    """Actor -> its queue, parameters and when it was published (JSON), as the newest worker did; permanent."""
     return f"{namespace}:fleet:catalogue"
 
 

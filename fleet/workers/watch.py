@@ -1,4 +1,5 @@
-"""One thread a worker process that beats for it, looks for workers that are gone, and drops old dead letters.
+"""One thread a worker process that beats for it, looks for workers that are gone, drops old dead letters, and publishes
+its actors again.
 
 Its beat is what tells others that a process lives whose pump is busy or blocked. Not guaranteed: a beat from a process
 that holds the GIL for half a minute.
@@ -23,6 +24,7 @@ log = get_logger(__name__)
 
 _EVERY_SECONDS = 1.0
 _TRIM_EVERY_SECONDS = 60.0
+_PUBLISH_EVERY_SECONDS = 3_600.0  # a small part of the time after which an actor counts as gone
 
 
 class Watch(threading.Thread):
@@ -37,6 +39,7 @@ class Watch(threading.Thread):
         queues: Callable[[], Sequence[str]],
         *,
         trim: Callable[[str], int],
+        publish: Callable[[], None] = lambda: None,
         lost_after: timedelta = LOST_AFTER,
     ) -> None:
         super().__init__(name="watch", daemon=True)
@@ -45,6 +48,7 @@ class Watch(threading.Thread):
         self._reaper = Reaper(client, scripts, namespace, queues(), lost_after=lost_after)
         self._every = min(_EVERY_SECONDS, lost_after.total_seconds() / 10)
         self._trim, self._trimmed_at = trim, 0.0
+        self._publish, self._published_at = publish, clock.monotonic()
         self._stopped = threading.Event()
 
     def run(self) -> None:
@@ -53,6 +57,7 @@ class Watch(threading.Thread):
                 self._beat()
                 self._reaper.look()
                 self._trim_dead_letters()
+                self._publish_again()
             except redis.RedisError as error:
                 log.debug("beat_not_sent", error=str(error))  # the pump says that Redis is lost
             except Exception:  # it would be the last beat of a process that goes on working
@@ -69,6 +74,12 @@ class Watch(threading.Thread):
             dropped = self._trim(queue)
             if dropped:
                 log.info("dead_letters_trimmed", queue=queue, dropped=dropped)
+
+    def _publish_again(self) -> None:
+        """Once an hour; the worker does so itself when it starts."""
+        if clock.monotonic() - self._published_at >= _PUBLISH_EVERY_SECONDS:
+            self._published_at = clock.monotonic()
+            self._publish()
 
     def stop(self, left: int) -> None:
         """Stop beating; a process that holds nothing takes itself off the record, another is reaped in time."""
