@@ -5,8 +5,13 @@ while it kept looking: a look that failed, or came late because Redis or this pr
 again. So after an outage nobody is taken for dead because everybody was silent. A supervisor that saw its child die
 need not wait and calls `reap` at once.
 
-Stock workers are watched by the score of their heartbeat, and for stock's own 60 s. Not guaranteed: that a worker which
-only stopped is not reaped; its tombstone then keeps what it still does from changing anything.
+Stock workers are watched by the score of their heartbeat, and for stock's own 60 s. Stock producers have one too: an id
+that holds nothing is left as it is. A stock id stays on stock's record when what it held here is returned, since it may
+hold messages of queues that are not ours, which stock's own maintenance finds by that record; after a day of silence it
+is taken off.
+
+Not guaranteed: that a worker which only stopped is not reaped; its tombstone then keeps what it still does from
+changing anything.
 """
 
 from __future__ import annotations
@@ -19,6 +24,7 @@ from datetime import timedelta
 import redis
 from dramatiq.brokers.redis import DEFAULT_HEARTBEAT_TIMEOUT
 
+from fleet import wire
 from fleet.broker import keys
 from fleet.broker.scripts import Scripts
 from fleet.clock import clock
@@ -29,24 +35,30 @@ log = get_logger(__name__)
 LOST_AFTER = timedelta(seconds=30)
 STOCK_LOST_AFTER = timedelta(milliseconds=DEFAULT_HEARTBEAT_TIMEOUT)
 TOMBSTONE_SECONDS = 86_400
+_STOCK_FORGOTTEN_AFTER = timedelta(days=1)
 _STOCK = "stock "
 
 
-def reap(client: redis.Redis, scripts: Scripts, namespace: str, worker: str, queues: Iterable[str]) -> int:
+def reap(
+    client: redis.Redis, scripts: Scripts, namespace: str, worker: str, queues: Iterable[str], *, stock: bool = False
+) -> int:
     """Return a dead worker's messages to the front of these queues and set its tombstone; how many returned."""
-    names = list(dict.fromkeys(name for queue in queues for name in (queue, keys.delayed(queue))))
+    names = _with_delays(queues)
     asked = [keys.tombstone(namespace, worker), keys.turn(namespace, worker), keys.beats(namespace)]
     asked += [keys.heartbeats(namespace), keys.workers(namespace)]
     for name in names:
         asked += [keys.queue(namespace, name), keys.bodies(namespace, name)]
         asked += [keys.acks(namespace, worker, name), keys.held(namespace, worker, name)]
-    returned = int(
-        scripts.reap(
-            keys=asked, args=[worker, TOMBSTONE_SECONDS, keys.wake(namespace), len(names), *names], client=client
-        )
-    )
-    log.warning("worker_reaped", worker=worker, returned=returned)
+    args: list[str | int] = [worker, TOMBSTONE_SECONDS, keys.wake(namespace), int(stock), len(names), *names]
+    returned = int(scripts.reap(keys=asked, args=args, client=client))
+    say = log.info if stock and not returned else log.warning
+    say("worker_reaped", worker=worker, returned=returned)
     return returned
+
+
+def _with_delays(queues: Iterable[str]) -> list[str]:
+    """These queues and stock's delay queues beside them."""
+    return list(dict.fromkeys(name for queue in queues for name in (queue, keys.delayed(queue))))
 
 
 @dataclass
@@ -97,9 +109,22 @@ class Reaper:
             if seen is None or seen.sign != sign:
                 self._seen[worker] = _Seen(sign, now)
             elif now - seen.since > (self._stock_lost_after if sign.startswith(_STOCK) else self._lost_after):
-                returned += reap(self._client, self._scripts, self._namespace, worker, known)
+                returned += self._end(worker, known, stock=sign.startswith(_STOCK))
                 del self._seen[worker]
         return returned
+
+    def _end(self, worker: str, queues: set[str], *, stock: bool) -> int:
+        if stock and not self._holds_something(worker, queues):
+            log.debug("stock_silent", worker=worker)
+            return 0
+        return reap(self._client, self._scripts, self._namespace, worker, queues, stock=stock)
+
+    def _holds_something(self, worker: str, queues: set[str]) -> bool:
+        """Whether a silent stock id holds a message of these queues; one silent for a day leaves stock's record."""
+        asked = [keys.heartbeats(self._namespace)]
+        asked += [keys.acks(self._namespace, worker, name) for name in _with_delays(queues)]
+        args: list[str | int] = [worker, wire.duration_ms(_STOCK_FORGOTTEN_AFTER)]
+        return bool(self._scripts.forget(keys=asked, args=args, client=self._client))
 
     def _signs(self) -> tuple[dict[str, str], dict[str, list[str]]]:
         """Worker -> what changes while it lives, and worker -> its queues."""

@@ -20,6 +20,7 @@ class Scripts:
         self.beat = self._load(client, "beat")
         self.revive = self._load(client, "revive")
         self.trim = self._load(client, "trim")
+        self.forget = self._load(client, "forget")
 
     @staticmethod
     def _load(client: redis.Redis, name: str) -> Script:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import redis
+from dramatiq import Message
 from structlog.testing import capture_logs
 
 from fleet.broker import keys
@@ -211,3 +212,62 @@ def test_reaping_needs_no_dangerous_command_and_neither_keys_nor_scan(own_redis:
         assert "cmdstat_evalsha" in used
         assert not {"cmdstat_keys", "cmdstat_scan"} & set(used)
         assert admin.execute_command("ACL", "LOG") == []
+
+
+def test_a_stock_producer_that_falls_silent_is_no_warning_and_gets_no_tombstone(
+    redis_url: str, redis_client: redis.Redis, namespace: str
+) -> None:
+    producer = stock(redis_url, namespace)
+    producer.enqueue(Message(QUEUE, "nobody", (), {}, {}))
+    reaper = reaper_of(redis_client, namespace, 0.3)
+    with capture_logs() as logs:
+        wait_until(lambda: reaper.look() or [line for line in logs if line["event"] == "stock_silent"])
+    assert [(line["log_level"], line["worker"]) for line in logs] == [("debug", producer.broker_id)]
+    assert redis_client.exists(keys.tombstone(namespace, producer.broker_id)) == 0
+    assert redis_client.zscore(keys.heartbeats(namespace), producer.broker_id) is not None
+
+
+def test_a_stock_id_that_was_silent_for_a_day_is_taken_off_the_record(
+    redis_client: redis.Redis, namespace: str
+) -> None:
+    now = time.time() * 1000
+    redis_client.zadd(keys.heartbeats(namespace), {"an hour": now - 3_600_000, "two days": now - 2 * 86_400_000})
+    reaper = reaper_of(redis_client, namespace, 0.3)
+    wait_until(lambda: reaper.look() or redis_client.zcard(keys.heartbeats(namespace)) == 1)
+    assert redis_client.zscore(keys.heartbeats(namespace), "an hour") is not None
+
+
+def test_what_a_dead_stock_worker_held_of_a_queue_that_is_not_ours_is_left_for_stocks_own_maintenance(
+    redis_url: str, redis_client: redis.Redis, namespace: str
+) -> None:
+    gone = stock(redis_url, namespace)
+    gone.declare_queue("theirs")
+    for name in (QUEUE, "theirs"):
+        gone.enqueue(Message(name, "nobody", (), {}, {}))
+        assert len(gone.do_fetch(name, 1)) == 1
+    reaper = reaper_of(redis_client, namespace, 0.3)
+    with capture_logs() as logs:
+        wait_until(lambda: reaper.look() == 1)
+    assert [(line["event"], line["log_level"]) for line in logs] == [("worker_reaped", "warning")]
+    assert redis_client.llen(keys.queue(namespace, QUEUE)) == 1
+    alive = stock(redis_url, namespace, maintenance_chance=1_000_000, heartbeat_timeout=100)
+    wait_until(lambda: alive.do_fetch("theirs", 1))
+
+
+def test_a_silent_worker_of_ours_that_held_nothing_is_a_warning_and_gets_its_tombstone(
+    redis_url: str, redis_client: redis.Redis, namespace: str, stations: Keep
+) -> None:
+    stations(Station(redis_url, namespace)).broker.own_scripts.beat(
+        keys=[
+            keys.tombstone(namespace, "ours"),
+            keys.beats(namespace),
+            keys.heartbeats(namespace),
+            keys.workers(namespace),
+        ],
+        args=["ours", 1, "[]"],
+    )
+    reaper = reaper_of(redis_client, namespace, 0.3)
+    with capture_logs() as logs:
+        wait_until(lambda: reaper.look() or redis_client.exists(keys.tombstone(namespace, "ours")))
+    assert [(line["event"], line["log_level"], line["returned"]) for line in logs] == [("worker_reaped", "warning", 0)]
+    assert redis_client.zcard(keys.heartbeats(namespace)) == 0

@@ -3,10 +3,11 @@
 -- and a tombstone keeps everything that still comes from it from changing anything.
 -- KEYS[1] tombstone, KEYS[2] its last turn, KEYS[3] beats, KEYS[4] heartbeats (stock's), KEYS[5] workers
 -- then four a queue: queue, bodies, acks (stock's), held
--- ARGV[1] worker, ARGV[2] seconds the tombstone stands, ARGV[3] wake channel, ARGV[4] number of queues n, their n names
+-- ARGV[1] worker, ARGV[2] seconds the tombstone stands, ARGV[3] wake channel, ARGV[4] 1 for a stock worker (it stays on
+-- stock's record: it may hold messages of queues that are not given here), ARGV[5] number of queues n, their n names
 -- returns how many messages returned
 local returned = 0
-for queue = 1, tonumber(ARGV[4]) do
+for queue = 1, tonumber(ARGV[5]) do
     local at = 5 + (queue - 1) * 4
     local list, bodies, acks, held = KEYS[at + 1], KEYS[at + 2], KEYS[at + 3], KEYS[at + 4]
     local function back(id)
@@ -26,11 +27,13 @@ for queue = 1, tonumber(ARGV[4]) do
         back(id)
     end
     redis.call("DEL", held, acks)
-    redis.call("PUBLISH", ARGV[3], ARGV[4 + queue])
+    redis.call("PUBLISH", ARGV[3], ARGV[5 + queue])
 end
 redis.call("SET", KEYS[1], "1", "EX", ARGV[2])
 redis.call("DEL", KEYS[2])
 redis.call("HDEL", KEYS[3], ARGV[1])
-redis.call("ZREM", KEYS[4], ARGV[1])
+if ARGV[4] ~= "1" then
+    redis.call("ZREM", KEYS[4], ARGV[1])
+end
 redis.call("HDEL", KEYS[5], ARGV[1])
 return returned
