@@ -28,6 +28,7 @@ _root = Path(".")
 
 @cli.callback()
 def options(
+    context: typer.Context,
     app: Annotated[
         Path, typer.Option("--app", help="The application's root: the folder that holds actors/ and config/.")
     ] = Path("."),
@@ -35,6 +36,7 @@ def options(
     """Nightshift: a worker fleet for the night."""
     global _root
     _root = app
+    context.obj = _start  # for the groups of commands that stand in modules of their own
 
 
 def _start(*, follow_parent: bool = False) -> application.App:
@@ -142,7 +144,7 @@ def status(
         require_here(broker.client, broker.namespace, name)
 
 
-cli.add_typer(cli_dead.commands(_start), name="dead")
+cli.add_typer(cli_dead.cli, name="dead")
 
 
 def _print(*tables: object) -> None:

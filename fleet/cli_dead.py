@@ -1,120 +1,199 @@
 """`fleet dead list|show|requeue|discard`: the dead letters from the command line.
 
-What changes something shows first what it would touch, and does it only with `--yes`.
+What changes something shows first what it would touch, and does it only with `--yes`. Ctrl-C lets the letter under way
+end, and says how many were moved; so does a Redis that goes away.
+
+The context's object is what loads the application.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+import signal
+import threading
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from datetime import timedelta
 from itertools import islice
 from typing import Annotated
 
+import redis
 import typer
 from rich.console import Console
 from rich.table import Table
 
 from fleet.app import App, process_broker
-from fleet.broker.dead import DeadLetter, Filter, discard, letters, requeue
+from fleet.broker.dead import DeadLetter, Filter, Place, count, discard, find, letters, read, requeue, select
 from fleet.errors import NotDeclared
 from fleet.servers import require_redis
 
 QueueOption = Annotated[str | None, typer.Option("--queue", help="Only this queue.")]
 ActorOption = Annotated[str | None, typer.Option("--actor", help="Only this actor.")]
 ReasonOption = Annotated[str | None, typer.Option("--reason", help="failed, deadline, hook, undecodable, …")]
-HoursOption = Annotated[float | None, typer.Option("--older", min=0, help="Only letters older than so many hours.")]
+OlderOption = Annotated[float | None, typer.Option("--older", min=0, help="Only letters older than so many hours.")]
+NewerOption = Annotated[float | None, typer.Option("--newer", min=0, help="Only letters newer than so many hours.")]
 ArgumentOption = Annotated[str | None, typer.Option("--argument", help="Only with this text in one of its arguments.")]
 YesOption = Annotated[bool, typer.Option("--yes", help="Do it; without, only show what would be touched.")]
 MostOption = Annotated[int, typer.Option("--most", min=1, help="At most so many letters, oldest first.")]
 
+_SHOWN_FIRST = 20
 
-def commands(start: Callable[[], App]) -> typer.Typer:
-    """The sub-commands; `start` loads the application."""
-    cli = typer.Typer(help="The dead letters: list, show, requeue, discard.", no_args_is_help=True)
-
-    @cli.command("list")
-    def list_letters(
-        queue: QueueOption = None,
-        actor: ActorOption = None,
-        reason: ReasonOption = None,
-        older: HoursOption = None,
-        argument: ArgumentOption = None,
-        most: MostOption = 50,
-    ) -> None:
-        """One line a letter, oldest first."""
-        _show(_found(start(), queue, _filter(actor, reason, older, argument), most))
-
-    @cli.command()
-    def show(message: Annotated[str, typer.Argument(help="The letter's id, as `list` prints it.")]) -> None:
-        """Everything known of one letter; its arguments may be personal."""
-        letter = _one(start(), message)
-        told = {"queue": letter.queue, "actor": letter.actor, "died": str(letter.died), **letter.details}
-        if letter.message is not None:
-            told |= {"args": letter.message.args, "kwargs": letter.message.kwargs}
-        typer.echo(json.dumps(told, indent=2, ensure_ascii=False, default=str))
-
-    @cli.command("requeue")
-    def requeue_letters(
-        queue: QueueOption = None,
-        actor: ActorOption = None,
-        reason: ReasonOption = None,
-        older: HoursOption = None,
-        argument: ArgumentOption = None,
-        most: MostOption = 10_000,
-        rate: Annotated[float, typer.Option(min=0.1, help="So many a second at most.")] = 20.0,
-        yes: YesOption = False,
-    ) -> None:
-        """Queue letters again, at a bounded rate."""
-        chosen = _found(start(), queue, _filter(actor, reason, older, argument), most)
-        if _agreed(chosen, yes, "be queued again"):
-            typer.echo(f"{requeue(process_broker(), chosen, a_second=rate)} of {len(chosen)} queued again.")
-
-    @cli.command("discard")
-    def discard_letters(
-        queue: QueueOption = None,
-        actor: ActorOption = None,
-        reason: ReasonOption = None,
-        older: HoursOption = None,
-        argument: ArgumentOption = None,
-        most: MostOption = 10_000,
-        yes: YesOption = False,
-    ) -> None:
-        """Drop letters for good."""
-        chosen = _found(start(), queue, _filter(actor, reason, older, argument), most)
-        if _agreed(chosen, yes, "be dropped for good"):
-            typer.echo(f"{discard(process_broker(), chosen)} of {len(chosen)} dropped.")
-
-    return cli
+cli = typer.Typer(help="The dead letters: list, show, requeue, discard.", no_args_is_help=True)
 
 
-def _filter(actor: str | None, reason: str | None, older: float | None, argument: str | None) -> Filter:
-    return Filter(actor, reason, None if older is None else timedelta(hours=older), argument)
+@cli.command("list")
+def list_letters(
+    context: typer.Context,
+    queue: QueueOption = None,
+    actor: ActorOption = None,
+    reason: ReasonOption = None,
+    older: OlderOption = None,
+    newer: NewerOption = None,
+    argument: ArgumentOption = None,
+    page: Annotated[int, typer.Option(min=1, help="Which page.")] = 1,
+    most: Annotated[int, typer.Option(min=1, help="Letters a page.")] = 50,
+) -> None:
+    """One line a letter, oldest first, a page at a time."""
+    app: App = context.obj()
+    which = _filter(app, actor, reason, older, newer, argument)
+    queues = _queues(app, queue)
+    before = (page - 1) * most
+    found = list(islice(letters(process_broker(), queues, which, skip=before), most + 1))
+    total = count(process_broker(), queues, which)
+    _show(found[:most], _title(page, before, len(found[:most]), total, more=len(found) > most))
 
 
-def _found(app: App, queue: str | None, which: Filter, most: int) -> list[DeadLetter]:
-    broker = process_broker()
-    require_redis(broker.client)
+@cli.command()
+def show(
+    context: typer.Context, message: Annotated[str, typer.Argument(help="The letter's id, as `list` prints it.")]
+) -> None:
+    """Everything known of one letter; its arguments may be personal."""
+    queues = _queues(context.obj(), None)
+    letter = find(process_broker(), queues, message)
+    if letter is None:
+        raise NotDeclared("dead letter", message, (one.id for one in islice(letters(process_broker(), queues), 5)))
+    told = {**letter.details, "queue": letter.queue, "actor": letter.actor, "died": letter.died.isoformat()}
+    if letter.message is not None:
+        told |= {"args": letter.message.args, "kwargs": letter.message.kwargs}
+        if not letter.details:  # a stock worker's
+            told |= {"exception": letter.exception, "traceback": letter.message.options.get("traceback")}
+    typer.echo(json.dumps(told, indent=2, ensure_ascii=False, default=str))
+
+
+@cli.command("requeue")
+def requeue_letters(
+    context: typer.Context,
+    queue: QueueOption = None,
+    actor: ActorOption = None,
+    reason: ReasonOption = None,
+    older: OlderOption = None,
+    newer: NewerOption = None,
+    argument: ArgumentOption = None,
+    most: MostOption = 10_000,
+    rate: Annotated[float, typer.Option(min=0.1, help="So many a second at most.")] = 20.0,
+    yes: YesOption = False,
+) -> None:
+    """Queue letters again, at a bounded rate; those that cannot be read stay."""
+    app: App = context.obj()
+    which = _filter(app, actor, reason, older, newer, argument)
+    chosen = select(process_broker(), _queues(app, queue), which, most)
+    if not _agreed(chosen, yes, "be queued again"):
+        return
+    became: Counter[str] = Counter()
+    with _until_interrupted(chosen, became, "queued again") as stop:
+        for outcome in requeue(process_broker(), chosen, a_second=rate, pause=stop.wait):
+            became[outcome] += 1
+            if stop.is_set():
+                break
+
+
+@cli.command("discard")
+def discard_letters(
+    context: typer.Context,
+    queue: QueueOption = None,
+    actor: ActorOption = None,
+    reason: ReasonOption = None,
+    older: OlderOption = None,
+    newer: NewerOption = None,
+    argument: ArgumentOption = None,
+    most: MostOption = 10_000,
+    yes: YesOption = False,
+) -> None:
+    """Drop letters for good."""
+    app: App = context.obj()
+    which = _filter(app, actor, reason, older, newer, argument)
+    chosen = select(process_broker(), _queues(app, queue), which, most)
+    if not _agreed(chosen, yes, "be dropped for good"):
+        return
+    became: Counter[str] = Counter()
+    with _until_interrupted(chosen, became, "dropped") as stop:
+        for dropped in discard(process_broker(), chosen):
+            became["moved"] += dropped
+            if stop.is_set():
+                break
+
+
+@contextmanager
+def _until_interrupted(chosen: Sequence[Place], became: Counter[str], done: str) -> Iterator[threading.Event]:
+    """The first Ctrl-C sets the event, a second one ends the process; says at the end what became of the letters."""
+    stop = threading.Event()
+
+    def interrupted(*_: object) -> None:
+        stop.set()
+        signal.signal(signal.SIGINT, before)
+
+    before = signal.signal(signal.SIGINT, interrupted)
+    lost: redis.RedisError | None = None
+    try:
+        yield stop
+    except redis.RedisError as error:
+        lost = error
+    finally:
+        signal.signal(signal.SIGINT, before)
+        said = f"{became['moved']:,} of {len(chosen):,} {done}"
+        said += f"; {became['unreadable']:,} cannot be read and stay" if became["unreadable"] else ""
+        said += f"; {became['gone']:,} were gone already" if became["gone"] else ""
+        typer.echo(f"{said}.")
+    if lost is not None or stop.is_set():
+        why = f"Redis did not answer ({lost}), so that one more may be" if lost else "Interrupted"
+        typer.echo(f"{why}. Say it again for the others.", err=True)
+        raise typer.Exit(1 if lost else 130)
+
+
+def _filter(
+    app: App, actor: str | None, reason: str | None, older: float | None, newer: float | None, argument: str | None
+) -> Filter:
+    if actor is not None and reason != "unknown actor":  # those letters' actors are declared nowhere
+        app.actor(actor)
+    return Filter(actor, reason, _hours(older), _hours(newer), argument)
+
+
+def _hours(given: float | None) -> timedelta | None:
+    return None if given is None else timedelta(hours=given)
+
+
+def _queues(app: App, queue: str | None) -> list[str]:
+    require_redis(process_broker().client)
     known = [name for lane in app.lanes for name in lane.queues]
     if queue is not None and queue not in known:
         raise NotDeclared("queue", queue, known)
-    if which.actor is not None:
-        app.actor(which.actor)
-    return list(islice(letters(broker, known if queue is None else [queue], which), most))
+    return known if queue is None else [queue]
 
 
-def _one(app: App, message: str) -> DeadLetter:
-    every = _found(app, None, Filter(), 10**9)
-    for letter in every:
-        if letter.id == message or (letter.message and letter.message.message_id == message):
-            return letter
-    raise NotDeclared("dead letter", message, (letter.id for letter in every[:5]))
+def _title(page: int, before: int, shown: int, total: int | None, *, more: bool) -> str:
+    if not shown and page > 1:
+        return f"page {page} is empty" + (f": there are {total:,} letters" if total is not None else "")
+    if not shown:
+        return "no dead letters"
+    title = f"page {page}, letters {before + 1:,}–{before + shown:,}"
+    if total is not None:
+        return f"{title} of {total:,}"
+    return f"{title}; more on page {page + 1}" if more else f"{title}; no more"
 
 
-def _show(chosen: Sequence[DeadLetter]) -> None:
-    table = Table(
-        "died", "queue", "actor", "reason", "exception", "attempts", "id", title=f"{len(chosen)} dead letters"
-    )
+def _show(chosen: Sequence[DeadLetter], title: str) -> None:
+    table = Table("died", "queue", "actor", "reason", "exception", "attempts", "id", title=title)
     for letter in chosen:
         attempts = str(letter.details.get("attempts", "-"))
         died = f"{letter.died:%Y-%m-%d %H:%M:%S}"
@@ -123,9 +202,12 @@ def _show(chosen: Sequence[DeadLetter]) -> None:
     (console if console.is_terminal else Console(width=180)).print(table)
 
 
-def _agreed(chosen: Sequence[DeadLetter], yes: bool, what: str) -> bool:
+def _agreed(chosen: Sequence[Place], yes: bool, what: str) -> bool:
+    if not chosen:
+        typer.echo("No dead letter matches.")
     if yes or not chosen:
-        return True
-    _show(chosen[:20])
-    typer.echo(f"{len(chosen)} letters would {what}. Say --yes to do it.")
+        return bool(chosen)
+    first = list(read(process_broker(), chosen[:_SHOWN_FIRST]))
+    _show(first, f"the first {len(first)} of {len(chosen):,}")
+    typer.echo(f"{len(chosen):,} letters would {what}. Say --yes to do it.")
     return False

@@ -16,6 +16,8 @@ from fleet.errors import BudgetInvalid, DeclarationInvalid
 
 ZERO = timedelta(0)
 _MOST = timedelta(days=7)
+DEAD_KEPT_FOR = timedelta(days=14)
+DEAD_KEPT_MOST = 100_000
 # A reason made only of these words restates the number beside it.
 _FILLER = """
 a an the is are be of at for it its this that to as we so because budget soft hard limit timeout deadline
@@ -91,8 +93,10 @@ class Retry:
 class Lane:
     """A set of queues and the process pool that serves it; `waits_for` is what its work waits for.
 
-    `drain` is what running jobs get after SIGTERM, in real time. `prefetch` is how many messages a
-    process holds at most, running ones included; without one it is twice the threads, or more while jobs are short.
+    `drain` is what running jobs get after SIGTERM, in real time. `prefetch` is how many messages a process holds at
+    most, running ones included; without one it is twice the threads, or more while jobs are short. Dead letters of a
+    queue are dropped when they are older than `dead_kept_for`, in night time, or when there are more than
+    `dead_kept_most`, oldest first.
     """
 
     name: str
@@ -105,12 +109,19 @@ class Lane:
     prefetch: int | None = None
     nice: int = 0
     drain: timedelta = timedelta(seconds=30)
+    dead_kept_for: timedelta = DEAD_KEPT_FOR
+    dead_kept_most: int = DEAD_KEPT_MOST
 
     def __post_init__(self) -> None:
         if isinstance(self.queues, str) or not self.queues:
             raise DeclarationInvalid(f"Lane({self.name!r}): queues takes a list of at least one queue name.")
         object.__setattr__(self, "queues", tuple(self.queues))
-        for field, value in (("processes", self.processes), ("threads", self.threads), ("prefetch", self.prefetch)):
+        for field, value in (
+            ("processes", self.processes),
+            ("threads", self.threads),
+            ("prefetch", self.prefetch),
+            ("dead_kept_most", self.dead_kept_most),
+        ):
             if value is not None and value < 1:
                 raise DeclarationInvalid(f"Lane({self.name!r}, {field}={value}): give at least 1.")
         if not 0 <= self.nice <= 19:
@@ -119,8 +130,9 @@ class Lane:
             raise DeclarationInvalid(
                 f"Lane({self.name!r}, budget={self.budget!r}, retry={self.retry!r}): give a Budget and a Retry."
             )
-        if not _above_zero(self.drain):
-            raise DeclarationInvalid(f"Lane({self.name!r}, drain={self.drain}): give a time above zero.")
+        for field, span in (("drain", self.drain), ("dead_kept_for", self.dead_kept_for)):
+            if not _above_zero(span):
+                raise DeclarationInvalid(f"Lane({self.name!r}, {field}={span}): give a time above zero.")
 
 
 @dataclass(frozen=True)

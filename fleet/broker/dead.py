@@ -3,18 +3,22 @@
 A dead letter is the message as it was (stock tools read it), and beside it why, where and when it died. Letters that a
 stock worker made have no details; what their body says is shown.
 
+Whatever moves letters takes them by their place, queue and id, and reads bodies a page at a time: a hundred thousand
+letters are a hundred thousand ids in memory, not their arguments.
+
 Not guaranteed: that a listing and what follows see the same letters. Each is moved by its id, once, if it is still
-there.
+there. When Redis goes while letters are moved, those that were moved stay moved.
 """
 
 from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any
+from itertools import groupby, islice
+from typing import Any, Literal, NamedTuple
 
 from dramatiq import Message
 from dramatiq.errors import DecodeError
@@ -23,25 +27,41 @@ from fleet import wire
 from fleet.broker import keys
 from fleet.broker.broker import FleetBroker
 from fleet.clock import clock
+from fleet.declarations import DEAD_KEPT_FOR, DEAD_KEPT_MOST
 
 PAGE = 200
-KEPT_FOR = timedelta(days=14)
-KEPT_MOST = 100_000
 _TRIMMED_A_CALL = 500
+_CALLS_A_TRIM = 20  # so that a flood of deaths does not outrun the janitor; some milliseconds a call
 _RESET = ("retries", "traceback", "requeue_timestamp", "hook_failures", "parkings", wire.EXPIRES_AT)
 """Options that a letter leaves behind: it begins anew, and a window that has passed does not drop it again."""
+
+Outcome = Literal["moved", "unreadable", "gone"]
+
+
+class Place(NamedTuple):
+    """Where a letter stands; bytes of an id that are no UTF-8 as surrogates."""
+
+    queue: str
+    id: str
 
 
 @dataclass(frozen=True)
 class DeadLetter:
     """One letter; `message` is None where its bytes cannot be read. `died` is real time."""
 
-    queue: str
-    id: str
+    place: Place
     died: datetime
     message: Message[Any] | None
-    body: bytes
     details: dict[str, Any]
+
+    @property
+    def queue(self) -> str:
+        return self.place.queue
+
+    @property
+    def id(self) -> str:
+        """Its id in Redis, fit to be printed."""
+        return self.place.id.encode(errors="surrogateescape").decode(errors="backslashreplace")
 
     @property
     def actor(self) -> str:
@@ -55,7 +75,7 @@ class DeadLetter:
     def exception(self) -> str:
         """What was raised, as far as it is known."""
         traceback = (self.message.options.get("traceback") if self.message else None) or ""
-        return str(self.details.get("exception") or traceback.strip().rpartition("\n")[2] or "-")
+        return str(self.details.get("exception") or str(traceback).strip().rpartition("\n")[2] or "-")
 
 
 @dataclass(frozen=True)
@@ -65,14 +85,25 @@ class Filter:
     actor: str | None = None
     reason: str | None = None
     older_than: timedelta | None = None
+    newer_than: timedelta | None = None
     argument: str | None = None
 
+    @property
+    def reads_bodies(self) -> bool:
+        """Whether a letter must be read to know that it matches."""
+        return (self.actor, self.reason, self.argument) != (None, None, None)
+
+    def span(self) -> tuple[str, str]:
+        """The scores of the letters that are old and new enough now."""
+        now = clock.real_now()
+        newest = "+inf" if self.older_than is None else str(wire.to_ms(now - self.older_than))
+        return "-inf" if self.newer_than is None else str(wire.to_ms(now - self.newer_than)), newest
+
     def matches(self, letter: DeadLetter) -> bool:
+        """Whether a letter of the span matches."""
         if self.actor is not None and letter.actor != self.actor:
             return False
         if self.reason is not None and letter.reason != self.reason:
-            return False
-        if self.older_than is not None and clock.real_now() - letter.died < self.older_than:
             return False
         if self.argument is None:
             return True
@@ -80,76 +111,163 @@ class Filter:
         return any(self.argument in json.dumps(value, ensure_ascii=False) for value in given)
 
 
-def letters(broker: FleetBroker, queues: Sequence[str], which: Filter = Filter()) -> Iterator[DeadLetter]:
-    """The matching letters of these queues, oldest first; read a page a round trip, never a whole list."""
-    ns = broker.namespace
+def letters(
+    broker: FleetBroker, queues: Sequence[str], which: Filter = Filter(), *, skip: int = 0
+) -> Iterator[DeadLetter]:
+    """The matching letters of these queues but the first `skip`, oldest first; a page a round trip, never a whole list.
+
+    Where the filter reads no bodies, those that are skipped are not read either.
+    """
+    lowest, highest = which.span()
     for queue in queues:
-        start = 0
-        while page := _page(broker, queue, start):
-            ids = [raw for raw, _ in page]
-            bodies: Any = broker.client.hmget(keys.dead_bodies(ns, queue), ids)
-            details: Any = broker.client.hmget(keys.dead_details(ns, queue), ids)
-            for row, body, known in zip(page, bodies, details, strict=True):
-                letter = _letter(queue, row, body, known)
-                if which.matches(letter):
+        key, start = keys.dead(broker.namespace, queue), 0
+        if skip and not which.reads_bodies:
+            start = min(skip, int(broker.client.zcount(key, lowest, highest)))
+            skip -= start
+        while ids := _ids(broker, key, lowest, highest, start):
+            for letter in filter(which.matches, _read(broker, queue, ids)):
+                if not skip:
                     yield letter
-            start += len(page)
+                skip = max(0, skip - 1)
+            start += len(ids)
 
 
-def _page(broker: FleetBroker, queue: str, start: int) -> list[tuple[bytes, float]]:
-    key = keys.dead(broker.namespace, queue)
-    page: Any = broker.client.zrange(key, start, start + PAGE - 1, withscores=True)
-    return list(page)
+def _ids(broker: FleetBroker, key: str, lowest: str, highest: str, start: int) -> list[bytes]:
+    ids: Any = broker.client.zrangebyscore(key, lowest, highest, start=start, num=PAGE)
+    return list(ids)
 
 
-def _letter(queue: str, page: tuple[bytes, float], body: bytes | None, details: bytes | None) -> DeadLetter:
-    raw, died = page
-    try:
-        message: Message[Any] | None = Message.decode(body or b"")
-    except (DecodeError, TypeError, KeyError):
-        message = None
-    known = json.loads(details) if details else {}
-    return DeadLetter(queue, raw.decode(errors="replace"), wire.from_ms(int(died)), message, body or b"", known)
+def count(broker: FleetBroker, queues: Sequence[str], which: Filter = Filter()) -> int | None:
+    """How many letters match, None where every body would have to be read to know."""
+    if which.reads_bodies:
+        return None
+    lowest, highest = which.span()
+    return sum(int(broker.client.zcount(keys.dead(broker.namespace, queue), lowest, highest)) for queue in queues)
 
 
-def requeue(broker: FleetBroker, chosen: Sequence[DeadLetter], *, a_second: float) -> int:
-    """Queue letters again, as fresh messages under the same id, so many a second; returns how many.
+def select(
+    broker: FleetBroker, queues: Sequence[str], which: Filter = Filter(), most: int | None = None
+) -> list[Place]:
+    """The places of the matching letters, oldest first, at most so many."""
+    return [letter.place for letter in islice(letters(broker, queues, which), most)]
+
+
+def find(broker: FleetBroker, queues: Sequence[str], wanted: str) -> DeadLetter | None:
+    """The letter with this id in Redis, looked up; else the first with this message id, searched for."""
+    with broker.client.pipeline(transaction=False) as pipe:
+        for queue in queues:
+            pipe.zscore(keys.dead(broker.namespace, queue), _raw(wanted))
+        scores = pipe.execute()
+    for queue, score in zip(queues, scores, strict=True):
+        if score is not None:
+            return next(_read(broker, queue, [_raw(wanted)]), None)
+    for letter in letters(broker, queues):
+        if wanted == letter.id or (letter.message and letter.message.message_id == wanted):
+            return letter
+    return None
+
+
+def read(broker: FleetBroker, places: Iterable[Place]) -> Iterator[DeadLetter]:
+    """The letters at these places that are still there."""
+    for queue, chunk in _chunks(places):
+        yield from _read(broker, queue, [_raw(place.id) for place in chunk])
+
+
+def requeue(
+    broker: FleetBroker,
+    places: Iterable[Place],
+    *,
+    a_second: float,
+    pause: Callable[[float], object] = time.sleep,
+) -> Iterator[Outcome]:
+    """Queue letters again, as fresh messages under the same id, so many a second; yields what became of each.
 
     Letters that cannot be read stay: no worker could read them either.
     """
-    moved = 0
-    for letter in chosen:
-        if letter.message is None:
-            continue
-        options = {name: value for name, value in letter.message.options.items() if name not in _RESET}
-        fresh: Message[Any] = Message(
-            queue_name=letter.queue,
-            actor_name=letter.message.actor_name,
-            args=letter.message.args,
-            kwargs=letter.message.kwargs,
-            options=options,
-            message_id=letter.message.message_id,
-            message_timestamp=letter.message.message_timestamp,
-        )
-        moved += _revive(broker, letter, fresh.encode())
-        time.sleep(1 / a_second)
-    return moved
+    for queue, chunk in _chunks(places):
+        read_now = {letter.place: letter for letter in _read(broker, queue, [_raw(place.id) for place in chunk])}
+        for place in chunk:
+            letter = read_now.pop(place, None)
+            if letter is None:
+                yield "gone"
+            elif letter.message is None:
+                yield "unreadable"
+            else:
+                yield "moved" if _revive(broker, queue, [(place, _fresh(queue, letter.message))]) else "gone"
+                pause(1 / a_second)
 
 
-def discard(broker: FleetBroker, chosen: Sequence[DeadLetter]) -> int:
-    """Drop letters for good; returns how many were still there."""
-    return sum(_revive(broker, letter, b"") for letter in chosen)
+def discard(broker: FleetBroker, places: Iterable[Place]) -> Iterator[int]:
+    """Drop letters for good, a bounded number a script; yields how many of each were still there."""
+    for queue, chunk in _chunks(places):
+        yield _revive(broker, queue, [(place, b"") for place in chunk])
 
 
-def _revive(broker: FleetBroker, letter: DeadLetter, body: bytes) -> int:
-    ns, queue = broker.namespace, letter.queue
+def _fresh(queue: str, message: Message[Any]) -> bytes:
+    options = {name: value for name, value in message.options.items() if name not in _RESET}
+    return Message(
+        queue_name=queue,
+        actor_name=message.actor_name,
+        args=message.args,
+        kwargs=message.kwargs,
+        options=options,
+        message_id=message.message_id,
+        message_timestamp=message.message_timestamp,
+    ).encode()
+
+
+def _read(broker: FleetBroker, queue: str, ids: Sequence[bytes]) -> Iterator[DeadLetter]:
+    """The letters with these ids; one that was moved meanwhile is left out."""
+    ns = broker.namespace
+    with broker.client.pipeline(transaction=True) as pipe:
+        pipe.zmscore(keys.dead(ns, queue), ids)  # type: ignore[arg-type]  # it takes bytes as well
+        pipe.hmget(keys.dead_bodies(ns, queue), ids)
+        pipe.hmget(keys.dead_details(ns, queue), ids)
+        rows = zip(ids, *pipe.execute(), strict=True)
+    for id, died, body, known in rows:
+        if died is not None:
+            place = Place(queue, id.decode(errors="surrogateescape"))
+            yield DeadLetter(place, wire.from_ms(int(died)), _message(body), json.loads(known) if known else {})
+
+
+def _message(body: bytes | None) -> Message[Any] | None:
+    try:
+        return Message.decode(body or b"")
+    except (DecodeError, TypeError, KeyError):
+        return None
+
+
+def _chunks(places: Iterable[Place]) -> Iterator[tuple[str, list[Place]]]:
+    for queue, group in groupby(places, key=lambda place: place.queue):
+        while chunk := list(islice(group, PAGE)):
+            yield queue, chunk
+
+
+def _raw(id: str) -> bytes:
+    return id.encode(errors="surrogateescape")
+
+
+def _revive(broker: FleetBroker, queue: str, rows: Sequence[tuple[Place, bytes]]) -> int:
+    ns = broker.namespace
     asked = [keys.queue(ns, queue), keys.bodies(ns, queue)]
     asked += [keys.dead(ns, queue), keys.dead_bodies(ns, queue), keys.dead_details(ns, queue)]
-    return int(broker.own_scripts.revive(keys=asked, args=[keys.wake(ns), queue, letter.id, body]))
+    args: list[Any] = [keys.wake(ns), queue]
+    for place, body in rows:
+        args += [_raw(place.id), body]
+    return int(broker.own_scripts.revive(keys=asked, args=args))
 
 
-def trim(broker: FleetBroker, queue: str, kept_for: timedelta = KEPT_FOR, kept_most: int = KEPT_MOST) -> int:
-    """Drop what is too old or too many, a bounded number; returns how many."""
-    ns = broker.namespace
+def trim(broker: FleetBroker, queue: str, kept_for: timedelta | None = None, kept_most: int | None = None) -> int:
+    """Drop what is older, in night time, or more than the queue's lane keeps, a bounded number; returns how many."""
+    ns, lane = broker.namespace, broker.lanes.get(queue)
+    kept_for = kept_for if kept_for is not None else (lane.dead_kept_for if lane else DEAD_KEPT_FOR)
+    kept_most = kept_most if kept_most is not None else (lane.dead_kept_most if lane else DEAD_KEPT_MOST)
     asked = [keys.dead(ns, queue), keys.dead_bodies(ns, queue), keys.dead_details(ns, queue)]
-    return int(broker.own_scripts.trim(keys=asked, args=[wire.duration_ms(kept_for), kept_most, _TRIMMED_A_CALL]))
+    args = [wire.duration_ms(clock.to_real(kept_for)), kept_most, _TRIMMED_A_CALL]
+    dropped = 0
+    for _ in range(_CALLS_A_TRIM):
+        now = int(broker.own_scripts.trim(keys=asked, args=args))
+        dropped += now
+        if now < _TRIMMED_A_CALL:
+            break
+    return dropped

@@ -1,21 +1,28 @@
-"""Dead letters say why, and can be found, queued again, discarded and trimmed; from the command line, too."""
+"""Dead letters say why, and can be found, queued again, discarded and trimmed."""
 
 from __future__ import annotations
 
+import json
+import threading
+import time
 from collections.abc import Iterator
-from datetime import timedelta
+from datetime import datetime, timedelta
 from types import SimpleNamespace
 from typing import Any
 
 import dramatiq
 import pytest
+import redis
 from dramatiq.middleware import Retries
 from typer.testing import CliRunner
 
-from fleet import cli_dead
+from fleet import Budget, Lane, Retry, cli_dead
 from fleet.broker import FleetBroker, keys
-from fleet.broker.dead import Filter, discard, letters, requeue, trim
+from fleet.broker.dead import Filter, discard, letters, requeue, select, trim
+from fleet.workers import watch
 from fleet.workers.worker import FleetWorker
+from tests.broker.letters import fill
+from tests.broker.station import QUEUE, Station
 from tests.waiting import wait_until
 
 
@@ -73,15 +80,15 @@ def test_letters_are_filtered_by_actor_reason_age_and_argument(house: House) -> 
 def test_a_letter_that_is_queued_again_runs_as_if_it_were_new(house: House) -> None:
     house.die(1, 2)
     house.broken = False
-    assert requeue(house.broker, list(letters(house.broker, ["work"])), a_second=1_000) == 2
+    assert list(requeue(house.broker, select(house.broker, ["work"]), a_second=1_000)) == ["moved", "moved"]
     wait_until(lambda: sorted(house.ran) == [1, 2])
     assert list(letters(house.broker, ["work"])) == []
 
 
 def test_what_was_discarded_is_gone_and_is_discarded_once(house: House) -> None:
     house.die(1)
-    chosen = list(letters(house.broker, ["work"]))
-    assert (discard(house.broker, chosen), discard(house.broker, chosen)) == (1, 0)
+    chosen = select(house.broker, ["work"])
+    assert [*discard(house.broker, chosen), *discard(house.broker, chosen)] == [1, 0]
     ns = house.broker.namespace
     assert house.broker.client.exists(keys.dead_bodies(ns, "work"), keys.dead_details(ns, "work")) == 0
 
@@ -102,11 +109,40 @@ def test_the_command_line_shows_first_and_acts_only_when_told(house: House, monk
     app: Any = SimpleNamespace(lanes=[SimpleNamespace(queues=("work",))], actor=lambda name: None)
 
     def run(*words: str) -> Any:
-        return CliRunner().invoke(cli_dead.commands(lambda: app), list(words))
+        return CliRunner().invoke(cli_dead.cli, list(words), obj=lambda: app)
 
-    assert "2 dead letters" in run("list").output
+    assert "page 1, letters 1–2 of 2" in run("list").output
     assert "2 letters would be queued again" in run("requeue").output
     assert house.ran == []
+    (letter, _) = letters(house.broker, ["work"])
+    told = json.loads(run("show", letter.id).output)
+    assert (told["reason"], told["attempts"], told["args"], told["queue"]) == ("failed", 1, [1], "work")
+    assert datetime.fromisoformat(told["died"]) == letter.died
     assert "1 of 1 queued again" in run("requeue", "--argument", "2", "--yes").output
     wait_until(lambda: house.ran == [2])
     assert "1 of 1 dropped" in run("discard", "--yes").output
+
+
+def test_letters_go_on_being_dropped_by_age_and_count_while_the_lane_is_saturated(
+    station: Station, redis_client: redis.Redis, namespace: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watch, "_TRIM_EVERY_SECONDS", 0.05)
+    budget = Budget(timedelta(seconds=1), timedelta(seconds=2), because="nothing here waits for anybody else")
+    retry = Retry(1, timedelta(seconds=1), timedelta(seconds=1))
+    lane = Lane("l", [QUEUE], "nobody", 1, 2, budget, retry, dead_kept_for=timedelta(hours=1), dead_kept_most=10)  # type: ignore[arg-type]
+    station.broker.lanes = {QUEUE: lane}
+    released = threading.Event()
+    wait = station.actor(lambda: released.wait(30), actor_name="wait")
+    for _ in range(12):
+        wait.send()
+    worker = station.work(threads=2, prefetch=4)
+    wait_until(lambda: worker.pump.held == 4 and redis_client.llen(keys.queue(namespace, QUEUE)) == 8)
+    fill(station.broker, 600, QUEUE)  # more than a script drops
+    wait_until(lambda: redis_client.zcard(keys.dead(namespace, QUEUE)) == 10)
+    assert redis_client.zrange(keys.dead(namespace, QUEUE), 0, 0) == [f"{QUEUE}-000590".encode()]
+    redis_client.delete(keys.dead(namespace, QUEUE), keys.dead_bodies(namespace, QUEUE))
+    fill(station.broker, 5, QUEUE, died=time.time() - 3_601)
+    wait_until(lambda: redis_client.exists(keys.dead(namespace, QUEUE), keys.dead_bodies(namespace, QUEUE)) == 0)
+    assert worker.pump.held == 4 and worker.ends == {}
+    released.set()
+    station.until_empty()

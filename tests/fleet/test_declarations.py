@@ -98,6 +98,8 @@ def test_a_queue_name_that_cannot_be_a_redis_key_is_refused(name: str) -> None:
         {"nice": 20},
         {"drain": timedelta(0)},
         {"drain": 30},
+        {"dead_kept_for": timedelta(0)},
+        {"dead_kept_most": 0},
         {"budget": None},
         {"retry": None},
     ],
