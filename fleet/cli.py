@@ -14,7 +14,7 @@ from typing import Annotated
 import typer
 
 from fleet import app as application
-from fleet import cli_dead
+from fleet import cli_broker, cli_dead
 from fleet.errors import FleetError
 
 cli = typer.Typer(
@@ -145,6 +145,7 @@ def status(
 
 
 cli.add_typer(cli_dead.cli, name="dead")
+cli.add_typer(cli_broker.cli, name="broker")
 
 
 def _print(*tables: object) -> None:

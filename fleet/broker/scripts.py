@@ -21,6 +21,7 @@ class Scripts:
         self.revive = self._load(client, "revive")
         self.trim = self._load(client, "trim")
         self.forget = self._load(client, "forget")
+        self.export = self._load(client, "export")
 
     @staticmethod
     def _load(client: redis.Redis, name: str) -> Script:
