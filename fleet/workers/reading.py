@@ -84,5 +84,5 @@ def unreadable(one: Fetched, error: Exception) -> End:
     shown = one.id.encode(errors="surrogateescape").decode(errors="backslashreplace")
     log.error("message_unreadable", queue=one.queue, id=shown, reason=reason, error=repr(error)[:500], dead_letter=True)
     known = {"reason": reason, "exception": repr(error)[:500], "traceback": "", "attempts": 0, "worker": one.worker}
-    known["died"] = clock.now().isoformat()
+    known["died"] = clock.real_now().isoformat()
     return one.end("dead", second=json.dumps(known).encode())

@@ -18,6 +18,7 @@ from dramatiq import Message, MessageProxy, WorkerThread
 from dramatiq.errors import ActorNotFound
 from dramatiq.middleware import SkipMessage
 
+from fleet import wire
 from fleet.broker import FleetBroker
 from fleet.broker.ends import End, Fetched, Settling, current
 from fleet.broker.pump import Pump
@@ -167,19 +168,34 @@ class FleetWorkerThread(WorkerThread):
 def details(message: MessageProxy, error: BaseException | None, worker: str, reason: str = "") -> bytes:
     """Why a message died, as JSON: reason, exception, traceback (bounded), attempts, worker, first and last time."""
     lines = traceback.format_exception(error)[-_TRACEBACK_LINES:] if error is not None else []
-    now = clock.now().isoformat()
+    now = clock.real_now().isoformat()
     return json.dumps(
         {
             "reason": reason or _reason(error),
             "actor": message.actor_name,
-            "exception": repr(error)[:500],
+            "exception": _shown(error),
             "traceback": "".join(lines)[-_TRACEBACK_CHARACTERS:],
             "attempts": _count(message.options.get("retries")) + (0 if reason == "" else 1),
             "worker": worker,
-            "sent": message.message_timestamp,
+            "sent": _instant(message.message_timestamp),
             "died": now,
         }
     ).encode()
+
+
+def _instant(milliseconds: object) -> str | None:
+    """ISO 8601 of a time out of a message, which anybody can write."""
+    try:
+        return wire.from_ms(milliseconds).isoformat()  # type: ignore[arg-type]
+    except (TypeError, ValueError, OverflowError):
+        return None
+
+
+def _shown(error: BaseException | None) -> str:
+    try:
+        return repr(error)[:500]
+    except Exception as broken:  # an exception whose own repr raises must not keep its message from ending
+        return f"{type(error).__name__}, whose repr raises {type(broken).__name__}"
 
 
 def _count(option: object) -> int:

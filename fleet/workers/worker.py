@@ -93,6 +93,7 @@ class FleetWorker(Worker):
             lambda: self.pump.worker_id,
             lambda: self.pump.queues,
             trim=lambda queue: trim(broker, queue),
+            publish=lambda: publish_catalogue(broker),
             lost_after=self._lost_after,
         )
         broker.add_middleware(_WorkerMiddleware(self))  # hears of queues that are declared from now on

@@ -40,6 +40,7 @@ POISON = {
     "arguments that are no list": (message(args=5), "undecodable"),
     "too many arguments": (message(args=[1, 2, 3], options={"max_retries": 0}), "failed"),
     "a count of retries that is no number": (message(args=[1, 2, 3], options={"retries": "many"}), "hook"),
+    "a time that is no time": (message(args=[1, 2, 3], options={"max_retries": 0}, message_timestamp=1e300), "failed"),
     "a count of broken hooks that is no number": (
         message(args=[1, 2, 3], options={"retries": "many", "hook_failures": "many"}),
         "hook",
