@@ -275,7 +275,7 @@ class FleetBroker(RedisBroker):
 
     def presume_dead(self, worker_id: str, queues: Iterable[str]) -> int:
         """Return what a worker that is known to have ended held, to the front of its queues; returns how many."""
-        return reap(self.client, self.own_scripts, self.namespace, worker_id, queues)
+        return reap(self.client, self.own_scripts, self.namespace, worker_id, queues).returned
 
 
 class _Sender(threading.local):

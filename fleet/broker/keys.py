@@ -57,16 +57,49 @@ def dead_details(namespace: str, name: str) -> str:
     return f"{namespace}:fleet:dead:{name}"
 
 
-def of_turn(namespace: str, worker: str, name: str) -> list[str]:
-    """The ten keys of a queue that a turn touches, in the script's order."""
+def suspects(namespace: str, name: str) -> str:
+    """The list of ids that are to run alone, each in a process of its own."""
+    return f"{namespace}:fleet:suspects:{name}"
+
+
+def losses(namespace: str, name: str) -> str:
+    """Message id -> how often its worker was lost with it; any end clears it, and three days without one more."""
+    return f"{namespace}:fleet:losses:{name}"
+
+
+def deaths(namespace: str, name: str) -> str:
+    """Message id -> what the processes died of that died in its body; cleared as its losses are."""
+    return f"{namespace}:fleet:deaths:{name}"
+
+
+def of_turn(namespace: str, worker: str, name: str, *, alone: bool = False) -> list[str]:
+    """The twelve keys of a queue that a turn touches, in the script's order; `alone` for who runs its suspects."""
     return [
-        queue(namespace, name),
+        suspects(namespace, name) if alone else queue(namespace, name),
         bodies(namespace, name),
         acks(namespace, worker, name),
         held(namespace, worker, name),
         due(namespace, name),
         queue(namespace, delayed(name)),
         bodies(namespace, delayed(name)),
+        dead(namespace, name),
+        dead_bodies(namespace, name),
+        dead_details(namespace, name),
+        losses(namespace, name),
+        deaths(namespace, name),
+    ]
+
+
+def of_reaping(namespace: str, worker: str, name: str) -> list[str]:
+    """The ten keys of a queue that a reaping touches, in the script's order."""
+    return [
+        queue(namespace, name),
+        bodies(namespace, name),
+        acks(namespace, worker, name),
+        held(namespace, worker, name),
+        suspects(namespace, name),
+        losses(namespace, name),
+        deaths(namespace, name),
         dead(namespace, name),
         dead_bodies(namespace, name),
         dead_details(namespace, name),

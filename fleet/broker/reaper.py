@@ -17,7 +17,7 @@ changing anything.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -35,25 +35,80 @@ log = get_logger(__name__)
 LOST_AFTER = timedelta(seconds=30)
 STOCK_LOST_AFTER = timedelta(milliseconds=DEFAULT_HEARTBEAT_TIMEOUT)
 TOMBSTONE_SECONDS = 86_400
+MARKS_KEPT_SECONDS = 72 * 3_600
+SUSPECT_AFTER_LOSSES, CONDEMNED_AFTER_DEATHS = 3, 2
+ALONE = "alone-"  # how the id of a process begins that runs suspects: who reaps it knows nothing else of it
 _STOCK_FORGOTTEN_AFTER = timedelta(days=1)
 _STOCK = "stock "
 
 
+@dataclass(frozen=True)
+class Death:
+    """How a worker process ended, as its supervisor saw it: of what, and in which bodies (queue, id)."""
+
+    cause: str
+    in_body: Sequence[tuple[str, str]] = ()
+
+
+@dataclass(frozen=True)
+class Apart:
+    """A message that a reaping did not return: a suspect, or with a `verdict` a dead letter."""
+
+    queue: str
+    id: str
+    verdict: str
+
+
+@dataclass(frozen=True)
+class Reaped:
+    """What became of what a worker held."""
+
+    returned: int
+    apart: tuple[Apart, ...]
+
+
 def reap(
-    client: redis.Redis, scripts: Scripts, namespace: str, worker: str, queues: Iterable[str], *, stock: bool = False
-) -> int:
-    """Return a dead worker's messages to the front of these queues and set its tombstone; how many returned."""
+    client: redis.Redis,
+    scripts: Scripts,
+    namespace: str,
+    worker: str,
+    queues: Iterable[str],
+    *,
+    death: Death | None = None,
+    stock: bool = False,
+    isolating: bool = False,
+) -> Reaped:
+    """Return a dead worker's messages to the front of these queues and set its tombstone.
+
+    Without a `death` nobody saw what it died of. `isolating` says that somebody runs suspects here: then a message
+    that was lost three times is one.
+    """
     names = _with_delays(queues)
     asked = [keys.tombstone(namespace, worker), keys.turn(namespace, worker), keys.beats(namespace)]
     asked += [keys.heartbeats(namespace), keys.workers(namespace)]
     for name in names:
-        asked += [keys.queue(namespace, name), keys.bodies(namespace, name)]
-        asked += [keys.acks(namespace, worker, name), keys.held(namespace, worker, name)]
-    args: list[str | int] = [worker, TOMBSTONE_SECONDS, keys.wake(namespace), int(stock), len(names), *names]
-    returned = int(scripts.reap(keys=asked, args=args, client=client))
-    say = log.info if stock and not returned else log.warning
-    say("worker_reaped", worker=worker, returned=returned)
-    return returned
+        asked += keys.of_reaping(namespace, worker, name)
+    args: list[str | int | bytes] = [worker, TOMBSTONE_SECONDS, keys.wake(namespace), int(stock)]
+    args += [int(worker.startswith(ALONE)), death.cause if death else "", SUSPECT_AFTER_LOSSES if isolating else 0]
+    args += [CONDEMNED_AFTER_DEATHS, MARKS_KEPT_SECONDS, clock.real_now().isoformat(), len(names), *names]
+    for queue, id in death.in_body if death else ():
+        args += (names.index(queue) + 1, id.encode(errors="surrogateescape"))
+    returned, *apart = scripts.reap(keys=asked, args=args, client=client)
+    reaped = Reaped(
+        int(returned),
+        tuple(
+            Apart(names[int(queue) - 1], id.decode(errors="surrogateescape"), verdict.decode())
+            for queue, id, verdict in zip(apart[::3], apart[1::3], apart[2::3], strict=True)
+        ),
+    )
+    say = log.info if stock and not reaped.returned else log.warning
+    say("worker_reaped", worker=worker, returned=reaped.returned, apart=len(reaped.apart))
+    for one in reaped.apart:
+        if one.verdict:
+            log.error("message_condemned", queue=one.queue, id=one.id, reason=one.verdict, dead_letter=True)
+        else:
+            log.warning("message_suspected", queue=one.queue, id=one.id)
+    return reaped
 
 
 def _with_delays(queues: Iterable[str]) -> list[str]:
@@ -79,10 +134,13 @@ class Reaper:
         *,
         lost_after: timedelta = LOST_AFTER,
         stock_lost_after: timedelta = STOCK_LOST_AFTER,
+        isolating: bool = False,
+        condemned: Callable[[Apart], None] = lambda _: None,
     ) -> None:
         self._client, self._scripts, self._namespace = client, scripts, namespace
         self._queues = set(queues)
         self._lost_after, self._stock_lost_after = lost_after.total_seconds(), stock_lost_after.total_seconds()
+        self._isolating, self._condemned = isolating, condemned
         self._seen: dict[str, _Seen] = {}
         self._looked_at = 0.0
 
@@ -117,7 +175,13 @@ class Reaper:
         if stock and not self._holds_something(worker, queues):
             log.debug("stock_silent", worker=worker)
             return 0
-        return reap(self._client, self._scripts, self._namespace, worker, queues, stock=stock)
+        reaped = reap(
+            self._client, self._scripts, self._namespace, worker, queues, stock=stock, isolating=self._isolating
+        )
+        for one in reaped.apart:
+            if one.verdict:
+                self._condemned(one)
+        return reaped.returned
 
     def _holds_something(self, worker: str, queues: set[str]) -> bool:
         """Whether a silent stock id holds a message of these queues; one silent for a day leaves stock's record."""

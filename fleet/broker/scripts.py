@@ -17,6 +17,7 @@ class Scripts:
         self.enqueue = self._load(client, "enqueue")
         self.turn = self._load(client, "turn")
         self.reap = self._load(client, "reap")
+        self.condemn = self._load(client, "condemn")
         self.beat = self._load(client, "beat")
         self.revive = self._load(client, "revive")
         self.trim = self._load(client, "trim")

@@ -26,10 +26,10 @@ class Answer:
 
 
 class Turns:
-    """Builds the turns of a worker process; the keys of a worker id are built once."""
+    """Builds the turns of a worker process, or of one that runs suspects `alone`; a worker id's keys are built once."""
 
-    def __init__(self, namespace: str) -> None:
-        self._namespace = namespace
+    def __init__(self, namespace: str, *, alone: bool = False) -> None:
+        self._namespace, self._alone = namespace, alone
         self._worker, self._own = "", list[str]()
         self._of_queue: dict[str, list[str]] = {}
 
@@ -52,10 +52,12 @@ class Turns:
         asked = list(self._own)
         for name in names:
             if name not in self._of_queue:
-                self._of_queue[name] = keys.of_turn(ns, worker, name)
+                self._of_queue[name] = keys.of_turn(ns, worker, name, alone=self._alone)
             asked += self._of_queue[name]
+        # What is due belongs to the queue; who runs its suspects leaves it there.
+        promoted = 0 if self._alone else _PROMOTED
         wall = int(clock.real_now().timestamp() * 1000)
-        args: list[Any] = [worker, number, wanted, wall, _PROMOTED, keys.wake(ns), _REMEMBERED_SECONDS, looked_at]
+        args: list[Any] = [worker, number, wanted, wall, promoted, keys.wake(ns), _REMEMBERED_SECONDS, looked_at]
         args += [json.dumps(sorted(served)), len(names), *names]
         index = {name: place for place, name in enumerate(names, start=1)}
         for end in ends:

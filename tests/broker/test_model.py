@@ -137,7 +137,7 @@ class Broker(RuleBasedStateMachine):
         """The worker is dead, or only stopped: its next turn says which."""
         turns = self.turns[name]
         held = self.held.pop(turns.worker)
-        assert reap(self.client, self.scripts, self.namespace, turns.worker, [QUEUE]) == len(held)
+        assert reap(self.client, self.scripts, self.namespace, turns.worker, [QUEUE]).returned == len(held)
         self.waiting = held + self.waiting
         self.zombies.append((turns, held))
         self.turns[name] = self._new(name)

@@ -203,7 +203,7 @@ def test_reaping_needs_no_dangerous_command_and_neither_keys_nor_scan(own_redis:
         admin.sadd(asked[1], id)
         admin.zadd(asked[2], {id: 1})
         admin.config_resetstat()
-        assert reap(station.broker.client, station.broker.own_scripts, "own", "gone", [QUEUE]) == 1
+        assert reap(station.broker.client, station.broker.own_scripts, "own", "gone", [QUEUE]).returned == 1
         station.work()
         note.send_with_options(args=(2,), delay=10)
         wait_until(lambda: sorted(ran) == [1, 2])

@@ -3,9 +3,10 @@
 -- allowed when memory is full, since ending messages is what frees it.
 -- KEYS[1] tombstone of the worker, KEYS[2] its last turn, KEYS[3] beats, KEYS[4] heartbeats (stock's), KEYS[5] workers,
 -- KEYS[6] awaited queues
--- then ten a queue: queue, bodies, acks (stock's), held, delayed, .DQ list, .DQ bodies, dead, dead bodies, dead details
+-- then twelve a queue: queue (or its suspects), bodies, acks (stock's), held, delayed, .DQ list, .DQ bodies, dead, dead
+-- bodies, dead details, losses, deaths
 -- ARGV[1] worker, ARGV[2] number of the turn, ARGV[3] how many messages are wanted, ARGV[4] wall-clock milliseconds of
--- the worker (for stock's heartbeat alone), ARGV[5] most delayed messages to promote a queue, ARGV[6] wake channel,
+-- the worker (for stock's heartbeat alone), ARGV[5] most delayed messages to promote a queue (0: none), ARGV[6] wake channel,
 -- ARGV[7] seconds a turn is remembered, ARGV[8] how many of the queues (the first ones) to promote and fetch from,
 -- ARGV[9] all queues the worker serves (JSON), ARGV[10] number of queues n, then their n names
 -- then six an end: kind, index of the queue, id, number of the delivery, and two values by kind:
@@ -17,7 +18,7 @@
 -- fetched: index of its queue, id, number of the delivery, encoded message}
 -- A turn whose number is the last one's is a repeat: it ends and fetches nothing new, and answers what the first did.
 -- A queue one of whose keys is no longer of its type is broken: nothing of it moves, and the others go on.
-local HEAD, WIDTH = 6, 10
+local HEAD, WIDTH = 6, 12
 local worker, number, wanted = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
 if redis.call("EXISTS", KEYS[1]) == 1 then
     return "fenced"
@@ -100,6 +101,17 @@ local ends = {
     end,
 }
 ends.drop = ends.done
+-- A message that ended, however, is no suspect any more.
+local marked = {}
+local function acquit(queue, id)
+    if marked[queue] == nil then
+        marked[queue] = redis.call("EXISTS", key(queue, 11), key(queue, 12)) > 0
+    end
+    if marked[queue] then
+        redis.call("HDEL", key(queue, 11), id)
+        redis.call("HDEL", key(queue, 12), id)
+    end
+end
 for i = 11 + queues, #ARGV, 6 do
     local queue, id = tonumber(ARGV[i + 1]), ARGV[i + 2]
     -- The number tells this delivery from a later one of the same message to the same worker.
@@ -110,6 +122,9 @@ for i = 11 + queues, #ARGV, 6 do
         flags[#flags + 1] = "0"
     elseif guarded(queue, ends[ARGV[i]], id, ARGV[i + 4], ARGV[i + 5]) then
         redis.call("ZREM", key(queue, 4), id)
+        if ARGV[i] ~= "back" then
+            acquit(queue, id)
+        end
         flags[#flags + 1] = "1"
     else
         redis.call("SADD", key(queue, 3), id)
@@ -154,7 +169,7 @@ local function promote(queue)
         due = due < 0 and left or math.min(due, left)
     end
 end
-for queue = 1, looked_at do
+for queue = 1, tonumber(ARGV[5]) > 0 and looked_at or 0 do
     guarded(queue, promote)
 end
 
