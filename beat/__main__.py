@@ -23,7 +23,7 @@ from fleet.clock import clock
 from fleet.clock import configure as configure_clock
 from fleet.logs import configure as configure_logs
 from fleet.logs import get_logger
-from fleet.servers import require_redis
+from fleet.servers import require_broker
 from fleet.workers.presence import Presence, Report
 
 log = get_logger(__name__)
@@ -36,13 +36,13 @@ _STOP = object()
 def run(app: App) -> None:
     """Beat until SIGTERM or SIGINT.
 
-    Raises `NotDeclared` if an entry names an actor that is not there, `ServerUnreachable` or `ServerTooOld` if Redis
-    cannot be used at the start.
+    Raises `NotDeclared` if an entry names an actor that is not there, `ServerUnreachable`, `ServerTooOld` or
+    `ServerRefused` if Redis cannot be used at the start.
     """
     for entry in app.schedule:
         app.actor(entry.actor)
     broker, configured = process_broker(), settings()
-    require_redis(broker.client)
+    require_broker(broker)
     rings: queue.SimpleQueue[object] = queue.SimpleQueue()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: rings.put(_STOP))

@@ -130,13 +130,13 @@ def status(
     ] = None,
 ) -> None:
     """What runs now: lanes, queues, who leads."""
-    from fleet.servers import require_redis
+    from fleet.servers import require_broker
     from fleet.views import status_tables
     from fleet.workers.presence import require_here
 
     app = _start()
     broker = application.process_broker()
-    require_redis(broker.client)
+    require_broker(broker)
     if require is None:
         _print(*status_tables(app, broker))
     else:

@@ -26,7 +26,7 @@ from rich.table import Table
 from fleet.app import App, process_broker
 from fleet.broker.dead import DeadLetter, Filter, Place, count, discard, find, letters, read, requeue, select
 from fleet.errors import NotDeclared
-from fleet.servers import require_redis
+from fleet.servers import require_broker
 
 QueueOption = Annotated[str | None, typer.Option("--queue", help="Only this queue.")]
 ActorOption = Annotated[str | None, typer.Option("--actor", help="Only this actor.")]
@@ -174,7 +174,7 @@ def _hours(given: float | None) -> timedelta | None:
 
 
 def _queues(app: App, queue: str | None) -> list[str]:
-    require_redis(process_broker().client)
+    require_broker(process_broker())
     known = [name for lane in app.lanes for name in lane.queues]
     if queue is not None and queue not in known:
         raise NotDeclared("queue", queue, known)

@@ -65,6 +65,10 @@ class ServerUnreachable(FleetError):
     """Raised when a configured Redis or PostgreSQL does not answer."""
 
 
+class ServerRefused(FleetError):
+    """Raised when a configured Redis refuses the user, the password, or a right that the engine needs."""
+
+
 class ServerTooOld(FleetError):
     """Raised when a configured Redis or PostgreSQL answers, but lacks what the engine needs."""
 

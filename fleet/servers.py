@@ -1,36 +1,71 @@
 """Whether the configured Redis and PostgreSQL can be reached and are new enough: one clear sentence if not.
 
-Not guaranteed: that their configuration is safe for a fleet (eviction, persistence, rights).
+Not guaranteed: that their configuration is safe for a fleet (eviction, persistence), nor PostgreSQL's rights.
 """
 
 from __future__ import annotations
 
+from typing import Any
+
 import redis
+from redis.sentinel import SentinelConnectionPool
 from sqlalchemy import Engine, text
 from sqlalchemy.exc import OperationalError
 
-from fleet.errors import ServerTooOld, ServerUnreachable
+from fleet.broker import FleetBroker
+from fleet.broker.rights import refusal, require_rights
+from fleet.errors import ServerRefused, ServerTooOld, ServerUnreachable
 
 OLDEST_REDIS = (7, 0)  # scripts that may run when memory is full
 OLDEST_POSTGRES = 14  # what SQLAlchemy 2.1 and the migrations are tested on
 
 
-def require_redis(client: redis.Redis) -> None:
-    """Raise `ServerUnreachable` or `ServerTooOld` unless a Redis or Valkey answers that the engine can use."""
-    where = _redis_address(client)
+def require_broker(broker: FleetBroker) -> None:
+    """Raise `ServerUnreachable`, `ServerTooOld` or `ServerRefused` unless the engine can work on the broker's Redis."""
+    require_redis(broker.client)
     try:
-        found = str(client.info("server")["redis_version"])
-    except redis.AuthenticationError as error:
-        raise ServerUnreachable(f"Redis at {where} refused the user or password of FLEET_REDIS_URL: {error}.") from None
+        require_rights(broker.client, broker.own_scripts, broker.namespace)
     except (redis.RedisError, OSError) as error:
-        raise ServerUnreachable(f"Redis at {where} does not answer ({error}). Check FLEET_REDIS_URL.") from None
+        raise _unreachable(broker.client, error) from None
+
+
+def require_redis(client: redis.Redis) -> None:
+    """Raise `ServerUnreachable`, `ServerTooOld` or `ServerRefused` unless a Redis or Valkey of today answers."""
+    try:
+        found = _version(client)
+    except (redis.RedisError, OSError) as error:
+        raise _unreachable(client, error) from None
     if tuple(int(part) for part in found.split(".")[:2]) < OLDEST_REDIS:
         oldest = ".".join(map(str, OLDEST_REDIS))
-        raise ServerTooOld(f"Redis at {where} is version {found}; Nightshift needs {oldest} or newer.")
+        raise ServerTooOld(f"Redis at {_address(client)} is version {found}; Nightshift needs {oldest} or newer.")
 
 
-def _redis_address(client: redis.Redis) -> str:
-    options = client.connection_pool.connection_kwargs
+def _version(client: redis.Redis) -> str:
+    """By HELLO, which every user may give; INFO, for a server that is too old to know it, is one of the @dangerous."""
+    try:
+        said: Any = client.execute_command("HELLO")  # type: ignore[no-untyped-call]
+    except redis.exceptions.NoPermissionError:
+        raise
+    except redis.ResponseError:
+        return str(client.info("server")["redis_version"])
+    fields = said if isinstance(said, dict) else dict(zip(said[::2], said[1::2], strict=True))
+    version: bytes = fields[b"version"]
+    return version.decode()
+
+
+def _unreachable(client: redis.Redis, error: Exception) -> ServerRefused | ServerUnreachable:
+    where = _address(client)
+    if refused := refusal(error):
+        return ServerRefused(f"{where}: {refused}")
+    hint = " Its certificate and ssl_ca_certs: docs/redis.md." if "CERTIFICATE_VERIFY_FAILED" in str(error) else ""
+    return ServerUnreachable(f"Redis at {where} does not answer ({error}). Check FLEET_REDIS_URL.{hint}")
+
+
+def _address(client: redis.Redis) -> str:
+    pool = client.connection_pool
+    if isinstance(pool, SentinelConnectionPool):
+        return f"the sentinels' {pool.service_name!r}"
+    options = pool.connection_kwargs
     return str(options.get("path") or f"{options.get('host', 'localhost')}:{options.get('port', 6379)}")
 
 

@@ -34,6 +34,7 @@ from fleet.broker import bulk, keys
 from fleet.broker.connection import client_from
 from fleet.broker.ends import current
 from fleet.broker.reaper import reap
+from fleet.broker.rights import refusal
 from fleet.broker.scripts import Scripts
 from fleet.clock import clock
 from fleet.declarations import Lane
@@ -228,8 +229,9 @@ class FleetBroker(RedisBroker):
             except redis.RedisError as error:
                 # LOADING is a connection's error; BUSY, somebody's long script, passes as that does.
                 passes = isinstance(error, (redis.ConnectionError, redis.TimeoutError)) or str(error).startswith("BUSY")
-                if not passes:
-                    raise NotAccepted(f"Redis refused the message: {error}", unknown=messages) from error
+                refused = refusal(error)
+                if refused or not passes:
+                    raise NotAccepted(refused or f"Redis refused the message: {error}", unknown=messages) from error
                 if pause is None:
                     waited = f"within {sum(_PAUSES):.1f} s of tries"
                     raise NotAccepted(f"Redis did not answer {waited}: {error}", unknown=messages) from error

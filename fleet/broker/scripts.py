@@ -23,6 +23,7 @@ class Scripts:
         self.trim = self._load(client, "trim")
         self.forget = self._load(client, "forget")
         self.export = self._load(client, "export")
+        self.rights = self._load(client, "rights")
 
     @staticmethod
     def _load(client: redis.Redis, name: str) -> Script:

@@ -27,7 +27,7 @@ from fleet import metrics
 from fleet.app import process_broker, settings
 from fleet.declarations import Lane
 from fleet.logs import get_logger
-from fleet.servers import require_redis
+from fleet.servers import require_broker
 from fleet.workers.presence import Presence, Report
 
 log = get_logger(__name__)
@@ -61,10 +61,10 @@ class Supervisor:
     def run(self) -> None:
         """Serve until SIGTERM or SIGINT; a second signal ends the children at once.
 
-        Raises `ServerUnreachable` or `ServerTooOld` if Redis cannot be used at the start.
+        Raises `ServerUnreachable`, `ServerTooOld` or `ServerRefused` if Redis cannot be used at the start.
         """
         broker = process_broker()
-        require_redis(broker.client)
+        require_broker(broker)
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._on_signal)
         where = self._serve_metrics()

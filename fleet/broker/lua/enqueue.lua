@@ -8,6 +8,10 @@
 if redis.call("GET", KEYS[1]) == ARGV[3] then
     return 0
 end
+-- Refused below, after half of the work, it could not be taken back.
+if not redis.acl_check_cmd("PUBLISH", ARGV[1], "") then
+    return redis.error_reply("NOPERM this user may not PUBLISH on " .. ARGV[1])
+end
 -- A key of another type must be found before the first write: an error half-way would leave half written.
 for i = 3, #KEYS, 3 do
     redis.call("LLEN", KEYS[i])

@@ -23,6 +23,10 @@ local worker, number, wanted = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
 if redis.call("EXISTS", KEYS[1]) == 1 then
     return "fenced"
 end
+-- Refused below, after half of the turn, it would strand what was fetched.
+if not redis.acl_check_cmd("PUBLISH", ARGV[6], "") then
+    return redis.error_reply("NOPERM this user may not PUBLISH on " .. ARGV[6])
+end
 redis.call("HINCRBY", KEYS[3], worker, 1)
 redis.call("ZADD", KEYS[4], ARGV[4], worker)
 
