@@ -13,13 +13,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import redis
 from rich.console import Console
 from sqlalchemy import create_engine, make_url
 
 from fleet import app as application
 from fleet import embedded
-from fleet.servers import require_postgres, require_redis
+from fleet.broker import FleetBroker
+from fleet.broker.connection import shown
+from fleet.servers import require_broker, require_postgres
 from fleet.settings import Settings
 from fleet.storage.engine import psycopg_url
 from fleet.storage.migrate import migrate
@@ -32,7 +33,7 @@ _POLL_SECONDS = 0.5
 def servers(root: Path, folder: Path) -> Iterator[embedded.Urls]:
     """Configured servers where their URL is set, embedded ones where it is not; reachable, new enough and migrated.
 
-    Raises `ServerUnreachable`, `ServerTooOld` or `EmbeddedServerFailed`.
+    Raises `ServerUnreachable`, `ServerTooOld`, `ServerRefused` or `EmbeddedServerFailed`.
     """
     configured = Settings.read()
     wanted = embedded.Wanted(valkey=configured.redis_url is None, postgres=configured.database_url is None)
@@ -42,8 +43,9 @@ def servers(root: Path, folder: Path) -> Iterator[embedded.Urls]:
             database_url=configured.database_url or started.database_url,
         )
         os.environ.update(FLEET_REDIS_URL=urls.redis_url, FLEET_DATABASE_URL=urls.database_url)
-        with redis.Redis.from_url(urls.redis_url) as client:
-            require_redis(client)
+        broker = FleetBroker(url=urls.redis_url, namespace=configured.namespace, middleware=[])
+        require_broker(broker)
+        broker.client.close()
         engine = create_engine(psycopg_url(urls.database_url))
         require_postgres(engine)
         migrate(engine, root)
@@ -60,8 +62,8 @@ def run_until_interrupted(root: Path, *, folder: Path, beats: int) -> None:
     with servers(root, folder.resolve()) as urls:
         app = application.load(root)
         fleet = Fleet(app, folder.resolve() / "logs", environment={}, beats=beats)
-        where = [make_url(url).render_as_string(hide_password=True) for url in (urls.redis_url, urls.database_url)]
-        console.print(f"Redis       {where[0]}\nPostgreSQL  {where[1]}\nlogs        {fleet.logs}")
+        database = make_url(urls.database_url).render_as_string(hide_password=True)
+        console.print(f"Redis       {shown(urls.redis_url)}\nPostgreSQL  {database}\nlogs        {fleet.logs}")
         fleet.start_lanes()
         fleet.start_beats()
         console.print(f"{len(app.lanes)} lanes and {beats} beat(s) started; `fleet status` shows them. Ctrl-C ends.")

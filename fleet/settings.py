@@ -52,8 +52,9 @@ class Settings(BaseSettings):
     @field_validator("redis_url")
     @classmethod
     def _redis(cls, value: str | None) -> str | None:
-        if value is not None and not value.startswith(("redis://", "rediss://", "unix://")):
-            raise ValueError("give a URL, for example redis://127.0.0.1:6379/0")
+        known = ("redis://", "rediss://", "unix://", "redis+sentinel://", "rediss+sentinel://")
+        if value is not None and not value.startswith(known):
+            raise ValueError("give a URL, for example redis://127.0.0.1:6379/0; docs/redis.md shows every form")
         return value
 
     @field_validator("database_url")

@@ -55,7 +55,8 @@ class NightRefused(FleetError):
 def play(plan: Plan, console: Console, picture: Path | None = None) -> Report:
     """Play the night and judge it; `picture` gets the live view of its busiest minutes as SVG.
 
-    Raises `NightRefused`, `SandboxFailed`, `ServerUnreachable`, `ServerTooOld` or `EmbeddedServerFailed`.
+    Raises `NightRefused`, `SandboxFailed`, `ServerUnreachable`, `ServerTooOld`, `ServerRefused` or
+    `EmbeddedServerFailed`.
     """
     with _own_folder(plan.folder), servers(ROOT, plan.folder / "servers"):
         os.environ["FLEET_NAMESPACE"] = f"night-{uuid.uuid4().hex[:12]}"

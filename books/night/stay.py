@@ -20,6 +20,7 @@ from books.night.plan import ACCOUNTS
 from books.night.play import ROOT
 from books.night.world import sandbox
 from fleet import app as application
+from fleet.broker.connection import shown
 from fleet.local import servers
 from fleet.storage import session
 from fleet.up import Fleet
@@ -31,7 +32,7 @@ _POLL_SECONDS = 0.5
 def stay(folder: Path, *, seed: int, console: Console) -> None:
     """Run lanes, two beats and the sandbox until SIGINT or SIGTERM, then drain.
 
-    Raises `SandboxFailed`, `ServerUnreachable`, `ServerTooOld` or `EmbeddedServerFailed`.
+    Raises `SandboxFailed`, `ServerUnreachable`, `ServerTooOld`, `ServerRefused` or `EmbeddedServerFailed`.
     """
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -43,7 +44,8 @@ def stay(folder: Path, *, seed: int, console: Console) -> None:
         os.environ.update(world.environment())
         app = application.load(ROOT)
         console.print(
-            f"Redis       {urls.redis_url}\nPostgreSQL  {urls.database_url}\nbank        {world.bank_url}\n"
+            f"Redis       {shown(urls.redis_url)}\nPostgreSQL  {shown(urls.database_url)}\n"
+            f"bank        {world.bank_url}\n"
             f"model       {world.model_url}\nmail        {world.mail_url}\nlogs        {folder / 'logs'}",
             soft_wrap=True,
         )

@@ -1,8 +1,9 @@
 """Listens for the names of queues that may have something, on one subscription a process.
 
-A subscription that is lost (a ping after 500 ms of silence finds out in as long) is made again; until then the process
-looks at its queues once a second, and says both once. Whatever was published while nobody listened is covered by
-looking at every queue right after each subscription is confirmed.
+A subscription that is lost (a ping after 500 ms of silence finds out in as long), or whose Redis is no longer the
+master that sentinels tell of, is made again; until then the process looks at its queues once a second, and says both
+once. Whatever was published while nobody listened is covered by looking at every queue right after each subscription is
+confirmed.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from collections.abc import Callable, Iterable
 import redis
 
 from fleet.broker import keys
+from fleet.broker.sentinel import left_behind
 from fleet.logs import get_logger
 
 log = get_logger(__name__)
@@ -61,6 +63,8 @@ class Wake(threading.Thread):
             unanswered = 0
             while not self._stopped.is_set():
                 said = subscription.get_message(timeout=_PING_SECONDS)
+                if left_behind(self._client, subscription.connection):
+                    raise redis.ConnectionError("another Redis is the master now")
                 if said is None:
                     if self._lost:  # not confirmed yet: go on polling
                         self._wake_all()
