@@ -24,7 +24,7 @@ test: $(DEV_STAMP)  ## everything: checks and tests, from nothing
 soak: $(DEV_STAMP)  ## the long tests: whole nights with a guard taken out
 	$(BIN)/python -m pytest -m soak $(TEST_ARGS)
 
-bench: $(RUN_STAMP)  ## ratios against stock Dramatiq, measured side by side in one run
+bench: $(DEV_STAMP)  ## ratios against stock Dramatiq and huey, measured side by side in one run (BENCH_ARGS="--rounds 1")
 	$(BIN)/python -m tests.benchmarks $(BENCH_ARGS)
 
 check: $(DEV_STAMP)  ## ruff, mypy, import-linter, fleet check
