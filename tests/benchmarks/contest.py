@@ -1,15 +1,19 @@
 """What a claim is made of, and how its figures are gathered: contenders take turns, medians are compared.
 
-A claim's module has `CLAIM`, a `Claim`. Not guaranteed: that a figure is not disturbed by what else the machine does;
-the spread of each is printed beside its median.
+A claim's module has `CLAIM`, a `Claim`. Nothing is asserted of a figure: its aim is printed beside it, with "met" or
+"NOT MET".
+
+Not guaranteed: that a figure is not disturbed by what else the machine does; the spread of each is printed beside its
+median, and the load average that each claim began with.
 """
 
 from __future__ import annotations
 
+import os
 import statistics
 from collections import defaultdict
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Literal
 
 from tests.benchmarks.stage import Stage
@@ -17,75 +21,129 @@ from tests.benchmarks.stage import Stage
 
 @dataclass(frozen=True)
 class Contender:
-    """One way to do the work; `prefetch` 0 is the default of Dramatiq's worker, twice its threads."""
+    """One way to do the work.
+
+    `prefetch` 0 is the default of Dramatiq's worker, twice its threads; `connections` 0 is redis-py's own limit.
+    """
 
     label: str
-    kind: Literal["ours", "stock"]
+    kind: Literal["ours", "stock", "huey"]
     prefetch: int = 0
+    connections: int = 0
 
 
 OURS = Contender("ours", "ours")
 STOCK = Contender("stock", "stock")
 OURS_256 = Contender("ours, prefetch 256", "ours", 256)
 STOCK_256 = Contender("stock, prefetch 256", "stock", 256)
+HUEY = Contender("huey", "huey")
 
 Figures = dict[str, float]
 
 
 @dataclass(frozen=True)
-class Claim:
-    """A kind of work. `measure` does it once and returns figures by name; `compared` pairs ours and another's."""
+class Aim:
+    """What a figure should be: so many times better than the other's, and ours at most so much."""
 
+    ratio: float | None = None
+    at_most: float | None = None
+
+    def __str__(self) -> str:
+        wanted = [f">= {self.ratio:g}x"] if self.ratio is not None else []
+        wanted += [f"<= {self.at_most:g}"] if self.at_most is not None else []
+        return ", ".join(wanted)
+
+    def met(self, ours: float, ratio: float | None) -> bool:
+        """Whether it was reached; `ratio` is None where the better of the two is nought."""
+        return (self.ratio is None or ratio is None or ratio >= self.ratio) and (
+            self.at_most is None or ours <= self.at_most
+        )
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Ours beside another's, and the aims by figure."""
+
+    ours: Contender = OURS
+    other: Contender = STOCK
+    aims: Mapping[str, Aim] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A kind of work by name. `measure` does it once and returns figures by name.
+
+    `pins_server` says that the server must be our own, since it is bound to a CPU.
+    """
+
+    name: str
     work: str
-    aim: str
     measure: Callable[[Stage, Contender], Figures]
-    compared: tuple[tuple[Contender, Contender], ...] = ((OURS, STOCK),)
-    higher_is_better: bool = True
+    compared: tuple[Pair, ...]
+    higher_is_better: bool = False
+    pins_server: bool = False
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """One line of the table; `ratio` says how many times better ours is."""
+    """One line of the table; the ratio says how many times better ours is."""
 
-    work: str
     figure: str
     ours: str
     other: str
-    ratio: float
+    ratio: float | None
     aim: str
+    verdict: str
 
     def cells(self) -> tuple[str, ...]:
-        return (self.work, self.figure, self.ours, self.other, f"{self.ratio:.1f}x", self.aim)
+        """As printed."""
+        ratio = "-" if self.ratio is None else f"{self.ratio:,.3g}x"
+        return (self.figure, self.ours, self.other, ratio, self.aim, self.verdict)
 
 
-def play(claim: Claim, stage: Stage, rounds: int) -> list[Comparison]:
-    """Measure every contender `rounds` times in turn; prints each round as it comes."""
-    contenders = list(dict.fromkeys(contender for pair in claim.compared for contender in pair))
+@dataclass(frozen=True)
+class Outcome:
+    """A claim's lines, and the machine's load average over a minute when it began."""
+
+    claim: Claim
+    load: float
+    lines: list[Comparison]
+
+
+def play(claim: Claim, stage: Stage, rounds: int) -> Outcome:
+    """Measure every contender `rounds` times in turn, another one first in each; prints each as it comes."""
+    contenders = list(dict.fromkeys(one for pair in claim.compared for one in (pair.ours, pair.other)))
     seen: dict[Contender, dict[str, list[float]]] = {contender: defaultdict(list) for contender in contenders}
-    print(f"\n{claim.work}", flush=True)
+    load = os.getloadavg()[0]
+    print(f"\n{claim.name}: {claim.work} (load average {load:.2f})", flush=True)
     for turn in range(rounds):
-        for contender in contenders:
+        first = turn % len(contenders)
+        for contender in contenders[first:] + contenders[:first]:
             figures = claim.measure(stage, contender)
             stage.clear()
             for name, value in figures.items():
                 seen[contender][name].append(value)
-            shown = ", ".join(f"{name} {value:,.4g}" for name, value in figures.items())
+            shown = ", ".join(f"{name} {_number(value)}" for name, value in figures.items())
             print(f"  {turn + 1}/{rounds} {contender.label}: {shown}", flush=True)
-    return [
-        _compare(claim, name, (ours, seen[ours][name]), (other, seen[other][name]))
-        for ours, other in claim.compared
-        for name in seen[ours]
-    ]
+    lines = [_compare(claim, pair, name, seen) for pair in claim.compared for name in seen[pair.ours]]
+    return Outcome(claim, load, lines)
 
 
-def _compare(
-    claim: Claim, name: str, ours: tuple[Contender, list[float]], other: tuple[Contender, list[float]]
-) -> Comparison:
-    mine, theirs = statistics.median(ours[1]), statistics.median(other[1])
+def _compare(claim: Claim, pair: Pair, name: str, seen: Mapping[Contender, Mapping[str, list[float]]]) -> Comparison:
+    ours, other = seen[pair.ours][name], seen[pair.other][name]
+    mine, theirs = statistics.median(ours), statistics.median(other)
     better, worse = (mine, theirs) if claim.higher_is_better else (theirs, mine)
-    return Comparison(claim.work, name, _shown(*ours), _shown(*other), better / worse if worse else 0.0, claim.aim)
+    ratio = better / worse if worse else None
+    aim = pair.aims.get(name)
+    verdict = "" if aim is None else "met" if aim.met(mine, ratio) else "NOT MET"
+    shown, beside = _shown(pair.ours, ours), _shown(pair.other, other)
+    return Comparison(name, shown, beside, ratio, "" if aim is None else str(aim), verdict)
 
 
 def _shown(contender: Contender, values: list[float]) -> str:
-    spread = f" ({min(values):,.3g}-{max(values):,.3g})" if len(values) > 1 else ""
-    return f"{contender.label}: {statistics.median(values):,.4g}{spread}"
+    spread = f" ({_number(min(values))} to {_number(max(values))})" if len(values) > 1 else ""
+    return f"{contender.label}: {_number(statistics.median(values))}{spread}"
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"

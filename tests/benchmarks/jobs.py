@@ -1,11 +1,13 @@
-"""The actors that are measured, and a broker of either kind for them: each with Dramatiq's default middleware."""
+"""The jobs that are measured, and a broker of either kind for them: each with Dramatiq's default middleware."""
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Callable
 from typing import Any
 
+import redis
 from dramatiq import Actor
 from dramatiq.broker import Broker
 from dramatiq.brokers.redis import RedisBroker
@@ -16,28 +18,39 @@ from fleet.broker import FleetBroker
 QUEUE = "bench"
 latencies: list[float] = []
 """Milliseconds from `send` to the start of each `stamp` in this process."""
+_counter = itertools.count()
 
 
-def broker_of(kind: str, url: str, namespace: str, **options: Any) -> Broker:
-    """A `FleetBroker` for "ours", Dramatiq's `RedisBroker` for "stock"."""
+def broker_of(kind: str, url: str, namespace: str, *, connections: int = 0, **options: Any) -> Broker:
+    """A `FleetBroker` for "ours", Dramatiq's `RedisBroker` for "stock"; `connections` is stock's most, if not 0."""
     if kind == "ours":
         return FleetBroker(url=url, namespace=namespace, **options)
-    return RedisBroker(url=url, namespace=namespace, **options)  # type: ignore[no-untyped-call]
+    if connections:
+        options["client"] = redis.Redis.from_url(url, max_connections=connections)
+    else:
+        options["url"] = url
+    return RedisBroker(namespace=namespace, **options)  # type: ignore[no-untyped-call]
 
 
 def declare(broker: Broker, name: str, queue: str = QUEUE) -> Actor[Any, Any]:
     """The actor `noop`, `nap` or `stamp` of this broker."""
     kind: type[Actor[Any, Any]] = FleetActor if isinstance(broker, FleetBroker) else Actor
     actor = name if queue == QUEUE else f"{name}_{queue}"
-    return kind(_BODIES[name], broker=broker, actor_name=actor, queue_name=queue, priority=0, options={})
+    return kind(BODIES[name], broker=broker, actor_name=actor, queue_name=queue, priority=0, options={})
+
+
+def done() -> int:
+    """How many `noop` and `nap` were done in this process; called once, at its end."""
+    return next(_counter)
 
 
 def _noop(_number: int = 0) -> None:
-    return None
+    next(_counter)  # the one count of many threads that takes no lock
 
 
 def _nap(seconds: float) -> None:
     time.sleep(seconds)
+    next(_counter)
 
 
 def _stamp(sent: int) -> None:
@@ -45,4 +58,4 @@ def _stamp(sent: int) -> None:
     latencies.append((time.monotonic_ns() - sent) / 1e6)
 
 
-_BODIES: dict[str, Callable[..., Any]] = {"noop": _noop, "nap": _nap, "stamp": _stamp}
+BODIES: dict[str, Callable[..., Any]] = {"noop": _noop, "nap": _nap, "stamp": _stamp}

@@ -2,6 +2,8 @@
 
 Workers are real processes (`tests.benchmarks.worker`): imported and made ready first, then started by a word on their
 standard input, so that no import is timed. Each measurement has a namespace of its own; what it leaves is removed.
+
+On failure: a worker that ends before its time, messages that are not done within minutes and jobs that were lost raise.
 """
 
 from __future__ import annotations
@@ -12,17 +14,21 @@ import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import redis
 from dramatiq.broker import Broker
 
 from fleet.broker import keys
-from tests.benchmarks.jobs import QUEUE, broker_of
+from tests.benchmarks import huey_peer
+from tests.benchmarks.jobs import QUEUE, broker_of, declare
+
+if TYPE_CHECKING:
+    from tests.benchmarks.contest import Contender
 
 ROOT = Path(__file__).parents[2]
 _LONGEST_WAIT = 180.0
@@ -35,7 +41,7 @@ class Worker:
     process: subprocess.Popen[str]
 
     def say(self, word: str) -> None:
-        """`go` starts it; `stop` stops it."""
+        """`go` starts it, `cpu` asks for its CPU seconds, `stop` stops it."""
         assert self.process.stdin is not None
         self.process.stdin.write(word + "\n")
         self.process.stdin.flush()
@@ -48,8 +54,13 @@ class Worker:
             raise RuntimeError(f"A worker process ended with {self.process.wait()}; what it wrote stands above.")
         return json.loads(line)
 
+    def cpu(self) -> float:
+        """Its CPU seconds since `go`."""
+        self.say("cpu")
+        return float(self.read())
+
     def stop(self) -> dict[str, Any]:
-        """Stop it: its latencies in ms, its CPU seconds since it was ready, the warnings that it logged."""
+        """Stop it: its latencies in ms, CPU seconds since `go`, jobs done, and how many warnings it logged."""
         self.say("stop")
         said: dict[str, Any] = self.read()
         self.process.wait(30)
@@ -58,38 +69,37 @@ class Worker:
 
 @dataclass
 class Stage:
-    """A server, and a namespace for one measurement."""
+    """A server, and a namespace for one measurement; `own_server` if it was started for this run."""
 
     redis_url: str
+    own_server: bool
     namespace: str = field(default_factory=lambda: f"bench-{uuid.uuid4().hex[:8]}")
 
     def __post_init__(self) -> None:
         self.client = redis.Redis.from_url(self.redis_url)
 
-    def broker(self, kind: Literal["ours", "stock"], **options: Any) -> Broker:
+    def broker(self, contender: Contender, **options: Any) -> Broker:
         """A broker for a producer in this process."""
-        return broker_of(kind, self.redis_url, self.namespace, **options)
+        return broker_of(contender.kind, self.redis_url, self.namespace, **options)
+
+    def sender(self, contender: Contender, name: str) -> Callable[..., object]:
+        """What sends one job of this name, connected."""
+        self.client.ping()
+        if contender.kind == "huey":
+            return huey_peer.task(huey_peer.made(self.redis_url, self.namespace), name)
+        return declare(self.broker(contender), name).send
 
     @contextmanager
     def workers(
-        self, kind: str, *, processes: int = 1, threads: int = 8, prefetch: int = 0, queues: int = 1
+        self, contender: Contender, *, processes: int = 1, threads: int = 8, queues: int = 1
     ) -> Iterator[list[Worker]]:
         """Worker processes that are ready; they are killed at the end of the block if they still run."""
-        arguments = [kind, self.redis_url, self.namespace, str(threads), str(queues)]
-        environment = {**os.environ, "dramatiq_queue_prefetch": str(prefetch)}
-        started = [
-            Worker(
-                subprocess.Popen(
-                    [sys.executable, "-m", "tests.benchmarks.worker", *arguments],
-                    stdin=subprocess.PIPE,
-                    stdout=subprocess.PIPE,
-                    text=True,
-                    cwd=ROOT,
-                    env=environment,
-                )
-            )
-            for _ in range(processes)
-        ]
+        asked = {"kind": contender.kind, "url": self.redis_url, "namespace": self.namespace}
+        arguments = json.dumps({**asked, "threads": threads, "queues": queues, "connections": contender.connections})
+        environment = {**os.environ, "dramatiq_queue_prefetch": str(contender.prefetch)}
+        command = [sys.executable, "-m", "tests.benchmarks.worker", arguments]
+        pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+        started = [Worker(subprocess.Popen(command, cwd=ROOT, env=environment, **pipes)) for _ in range(processes)]
         try:
             for worker in started:
                 worker.read()
@@ -99,17 +109,41 @@ class Stage:
                 worker.process.kill()
                 worker.process.wait()
 
-    def wait_until_empty(self) -> None:
-        """Until every message that was sent has been acknowledged."""
+    def wait_until_empty(self, contender: Contender) -> None:
+        """Until every message that was sent has been acknowledged; of huey's, which never are, until it was fetched."""
         bodies = keys.bodies(self.namespace, QUEUE)
+        left: Callable[[], int] = lambda: int(self.client.hlen(bodies))  # noqa: E731
+        if contender.kind == "huey":
+            left = huey_peer.made(self.redis_url, self.namespace).pending_count
         ends = time.monotonic() + _LONGEST_WAIT
-        while self.client.hlen(bodies):
+        while left():
             if time.monotonic() > ends:
-                raise RuntimeError(f"{self.client.hlen(bodies)} messages are not done after {_LONGEST_WAIT:g} s.")
+                raise RuntimeError(f"{contender.label}: {left()} messages are not done after {_LONGEST_WAIT:g} s.")
             time.sleep(0.005)
+
+    @contextmanager
+    def one_cpu(self) -> Iterator[None]:
+        """This thread and the server share one CPU within the block. The server must be our own."""
+        server = int(self.client.info("server")["process_id"])
+        threads = [0, *(int(thread.name) for thread in Path(f"/proc/{server}/task").iterdir())]
+        before = os.sched_getaffinity(0)
+        try:
+            for thread in threads:
+                os.sched_setaffinity(thread, {min(before)})
+            yield
+        finally:
+            for thread in threads:
+                os.sched_setaffinity(thread, before)
 
     def clear(self) -> None:
         """Remove what the last measurement left; the next has another namespace."""
         for key in self.client.scan_iter(f"{self.namespace}:*", count=1000):
             self.client.unlink(key)
         self.namespace = f"bench-{uuid.uuid4().hex[:8]}"
+
+
+def require_done(said: list[dict[str, Any]], jobs: int) -> None:
+    """Raise if fewer jobs were done than sent: a rate of lost jobs says nothing."""
+    done = sum(one["done"] for one in said)
+    if done < jobs:
+        raise RuntimeError(f"{done} of {jobs} jobs were done.")

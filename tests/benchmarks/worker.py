@@ -1,7 +1,8 @@
-"""A worker process: `python -m tests.benchmarks.worker KIND URL NAMESPACE THREADS QUEUES`.
+"""A worker process: `python -m tests.benchmarks.worker {"kind": …, "url": …, …}`, the arguments of `main` as JSON.
 
-Says `"ready"`, starts at `go`, and at `stop` says its latencies, CPU seconds and warnings. It does not stop in order:
-a measurement has ended by then.
+Says `"ready"`, with everything imported and the server spoken to. Then `go` starts it, `cpu` has it say its CPU seconds
+since then, and `stop` has it say those, its latencies, how many jobs it did and the warnings it logged. Dramatiq's do
+not stop in order: a measurement has ended by then.
 """
 
 from __future__ import annotations
@@ -11,12 +12,14 @@ import logging
 import os
 import resource
 import sys
+from collections.abc import Callable
 
 import dramatiq
 
+from fleet import logs
 from fleet.broker import FleetBroker
 from fleet.workers.worker import FleetWorker
-from tests.benchmarks.jobs import QUEUE, broker_of, declare, latencies
+from tests.benchmarks.jobs import BODIES, QUEUE, broker_of, declare, done, latencies
 
 
 class _Warnings(logging.Handler):
@@ -31,29 +34,46 @@ def _cpu() -> float:
     return used.ru_utime + used.ru_stime
 
 
-def main(kind: str, url: str, namespace: str, threads: str, queues: str) -> None:
-    """Wait for the words."""
-    warnings = _Warnings(level=logging.WARNING)
-    logging.basicConfig(level=logging.WARNING, handlers=[warnings])
-    broker = broker_of(kind, url, namespace)
+def _dramatiq(broker: dramatiq.Broker, threads: int, queues: int) -> Callable[[], None]:
     broker.emit_after("process_boot")
     dramatiq.set_broker(broker)
-    for number in range(int(queues)):
-        for name in ("noop", "nap", "stamp"):
+    for number in range(queues):
+        for name in BODIES:
             declare(broker, name, QUEUE if number == 0 else f"{QUEUE}{number}")
-    maker = FleetWorker if isinstance(broker, FleetBroker) else dramatiq.Worker
-    worker = maker(broker, worker_threads=int(threads))  # type: ignore[arg-type]
+    if isinstance(broker, FleetBroker):
+        broker.client.ping()
+        return FleetWorker(broker, worker_threads=threads).start
+    broker.do_qsize(QUEUE)  # type: ignore[attr-defined]  # has the server measured its Lua stack, once a process
+    return dramatiq.Worker(broker, worker_threads=threads).start
+
+
+def main(kind: str, url: str, namespace: str, threads: int, queues: int, connections: int) -> None:
+    """Wait for the words."""
+    logs.configure("json", "WARNING")
+    warnings = _Warnings(level=logging.WARNING)
+    logging.getLogger().handlers[:] = [warnings]
+    if kind == "huey":
+        from tests.benchmarks import huey_peer  # the others' processes do without it
+
+        start, finish = huey_peer.consumer(url, namespace, threads)
+    else:
+        broker = broker_of(kind, url, namespace, connections=connections)
+        start, finish = _dramatiq(broker, threads, queues), lambda: None
     print('"ready"', flush=True)
     began = _cpu()
-    for word in sys.stdin:
-        if word.strip() == "go":
+    for word in map(str.strip, sys.stdin):
+        used = _cpu() - began
+        if word == "go":
             began = _cpu()
-            worker.start()
+            start()
+        elif word == "cpu":
+            print(json.dumps(used), flush=True)
         else:
-            said = {"latencies": latencies, "cpu": _cpu() - began, "warnings": warnings.count}
+            finish()
+            said = {"latencies": latencies, "cpu": used, "warnings": warnings.count, "done": done()}
             print(json.dumps(said), flush=True)
             os._exit(0)
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    main(**json.loads(sys.argv[1]))

@@ -1,0 +1,49 @@
+"""The table that `make bench` ends with: what was measured on, then each claim's lines."""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Sequence
+from importlib.metadata import version
+from pathlib import Path
+
+import redis
+
+from tests.benchmarks.contest import Outcome
+
+_HEAD = ("figure", "ours", "beside", "ratio", "aim", "")
+_LIBRARIES = ("dramatiq", "redis", "huey")
+
+
+def show(outcomes: Sequence[Outcome], client: redis.Redis, rounds: int) -> None:
+    """Print the machine, the versions, and every line."""
+    print(f"\n{_machine()}\n{_versions(client)}")
+    print(
+        f"Medians of {rounds}, contenders in turn; lowest and highest in brackets. The ratio says how many times better"
+        " ours is.\nThe load average is the last minute's when a line began: what the lines before it did is in it.\n"
+    )
+    cells = [_HEAD, *(line.cells() for outcome in outcomes for line in outcome.lines)]
+    widths = [max(len(row[column]) for row in cells) for column in range(len(_HEAD))]
+    for outcome in outcomes:
+        print(f"{outcome.claim.name}: {outcome.claim.work} (load average {outcome.load:.2f})")
+        for row in (_HEAD, *(line.cells() for line in outcome.lines)):
+            print("  " + " | ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip(" |"))
+        print()
+
+
+def _machine() -> str:
+    models = {
+        line.partition(":")[2].strip()
+        for line in (Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").exists() else ())
+        if line.startswith("model name")
+    }
+    cores = f"{len(os.sched_getaffinity(0))} of {os.cpu_count()} CPUs"
+    return ", ".join([platform.machine(), *sorted(models), cores, f"{platform.system()} {platform.release()}"])
+
+
+def _versions(client: redis.Redis) -> str:
+    server = client.info("server")
+    name = f"{server.get('server_name', 'redis')} {server.get('valkey_version', server['redis_version'])}"
+    libraries = ", ".join(f"{library} {version(library)}" for library in _LIBRARIES)
+    return f"Python {platform.python_version()}, {libraries}, server {name}"
