@@ -70,7 +70,7 @@ def work(lane: Annotated[str, typer.Argument(help="The lane to serve.")]) -> Non
     from fleet.workers.supervisor import Supervisor
 
     app = _start(follow_parent=True)
-    Supervisor(app.root, app.lane(lane)).run()
+    Supervisor(app, app.lane(lane)).run()
 
 
 @cli.command()

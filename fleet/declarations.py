@@ -97,6 +97,9 @@ class Lane:
     most, running ones included; without one it is twice the threads, or more while jobs are short. Dead letters of a
     queue are dropped when they are older than `dead_kept_for`, in night time, or when there are more than
     `dead_kept_most`, oldest first.
+
+    A process over `max_rss` bytes, `max_jobs` jobs or `max_age` is retired and replaced, one at a time; over `kill_rss`
+    bytes it is killed at once, as if by the kernel. `cpus` are the processors it may run on, where the platform allows.
     """
 
     name: str
@@ -109,6 +112,11 @@ class Lane:
     prefetch: int | None = None
     nice: int = 0
     drain: timedelta = timedelta(seconds=30)
+    max_rss: int | None = None
+    kill_rss: int | None = None
+    max_jobs: int | None = None
+    max_age: timedelta | None = None
+    cpus: tuple[int, ...] | None = None
     dead_kept_for: timedelta = DEAD_KEPT_FOR
     dead_kept_most: int = DEAD_KEPT_MOST
 
@@ -121,6 +129,9 @@ class Lane:
             ("threads", self.threads),
             ("prefetch", self.prefetch),
             ("dead_kept_most", self.dead_kept_most),
+            ("max_rss", self.max_rss),
+            ("kill_rss", self.kill_rss),
+            ("max_jobs", self.max_jobs),
         ):
             if value is not None and value < 1:
                 raise DeclarationInvalid(f"Lane({self.name!r}, {field}={value}): give at least 1.")
@@ -130,8 +141,13 @@ class Lane:
             raise DeclarationInvalid(
                 f"Lane({self.name!r}, budget={self.budget!r}, retry={self.retry!r}): give a Budget and a Retry."
             )
-        for field, span in (("drain", self.drain), ("dead_kept_for", self.dead_kept_for)):
-            if not _above_zero(span):
+        if self.max_rss and self.kill_rss and self.kill_rss <= self.max_rss:
+            raise DeclarationInvalid(
+                f"Lane({self.name!r}, max_rss={self.max_rss}, kill_rss={self.kill_rss}): a process is retired before "
+                f"it is killed, so kill_rss must be larger."
+            )
+        for field, span in (("drain", self.drain), ("dead_kept_for", self.dead_kept_for), ("max_age", self.max_age)):
+            if span is not None and not _above_zero(span):
                 raise DeclarationInvalid(f"Lane({self.name!r}, {field}={span}): give a time above zero.")
 
 

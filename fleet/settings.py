@@ -34,6 +34,9 @@ class Settings(BaseSettings):
     leader_ttl: timedelta = timedelta(seconds=6)
     leader_renewal: timedelta = timedelta(seconds=2)
 
+    # How long a worker process must be silent before others take it for dead.
+    lost_after: timedelta = timedelta(seconds=30)
+
     # Whoever starts a process and wants it to end with him puts his process id here.
     parent: int | None = None
     metrics_host: str = "127.0.0.1"
@@ -47,6 +50,13 @@ class Settings(BaseSettings):
     def _aware(cls, value: datetime | None) -> datetime | None:
         if value is not None and value.tzinfo is None:
             raise ValueError("give an instant with its UTC offset, for example 2026-03-02T00:00:00+01:00")
+        return value
+
+    @field_validator("lost_after")
+    @classmethod
+    def _longer_than_beats(cls, value: timedelta) -> timedelta:
+        if value < timedelta(seconds=3):
+            raise ValueError("give at least PT3S: a worker beats once a second, and one late beat is no death")
         return value
 
     @field_validator("redis_url")

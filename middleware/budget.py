@@ -13,9 +13,7 @@ from typing import Any
 from dramatiq import Broker, MessageProxy, Middleware
 
 from fleet import deadline
-from fleet.actor import FleetActor
-from fleet.broker import FleetBroker
-from fleet.declarations import Budget
+from fleet.budgets import budget_of
 
 
 class BudgetGrant(Middleware):
@@ -32,11 +30,3 @@ class BudgetGrant(Middleware):
 
     def after_skip_message(self, broker: Broker, message: MessageProxy) -> None:
         deadline.grant(None)
-
-
-def budget_of(broker: Broker, message: MessageProxy) -> Budget | None:
-    """The budget that holds for a message; None outside a loaded application, where no lane is known."""
-    actor = broker.actors.get(message.actor_name)
-    own = actor.budget if isinstance(actor, FleetActor) else None
-    lane = broker.lanes.get(message.queue_name) if isinstance(broker, FleetBroker) else None
-    return own or (lane.budget if lane else None)

@@ -139,7 +139,7 @@ class FleetBroker(RedisBroker):
             return message
         message = message.copy(options={"redis_message_id": str(uuid.uuid4())})
         self.emit_before("enqueue", message, delay)
-        self._accept([(message.queue_name, *_sealed(message))], delay)
+        self.accept([(message.queue_name, *_sealed(message))], delay)
         self.emit_after("enqueue", message, delay)
         return message
 
@@ -190,7 +190,7 @@ class FleetBroker(RedisBroker):
         accepted = 0
         try:
             for chunk in _chunks(sealed):
-                self._accept(chunk, delay)
+                self.accept(chunk, delay)
                 accepted += len(chunk)
                 yield len(chunk)
         except NotAccepted as error:
@@ -203,7 +203,7 @@ class FleetBroker(RedisBroker):
             error.add_note(f"The first {accepted:,} messages were accepted, the others were not sent.")
             raise
 
-    def _accept(self, sealed: list[Sealed], delay: int | None) -> None:
+    def accept(self, sealed: list[Sealed], delay: int | None) -> None:
         """Have Redis take messages, all or none, each queue's in their order."""
         ns, wait = self.namespace, self._real_ms(delay)
         queues: dict[str, list[str | bytes]] = {}

@@ -46,7 +46,7 @@ class Pump(threading.Thread):
         self,
         client: redis.Redis,
         script: Callable[..., Any],
-        namespace: str,
+        turns: Turns,
         worker_id: str,
         queues: Sequence[str],
         *,
@@ -58,7 +58,7 @@ class Pump(threading.Thread):
         take_back: Callable[[int], Sequence[Fetched]],
     ) -> None:
         super().__init__(name="pump", daemon=True)
-        self._client, self._script, self._turns = client, script, Turns(namespace)
+        self._client, self._script, self._turns = client, script, turns
         self.worker_id, self._queues, self._pace = worker_id, list(queues), pace
         self._deliver, self._ended, self._starving, self._fenced = deliver, ended, starving, fenced
         self._take_back = take_back
@@ -66,7 +66,7 @@ class Pump(threading.Thread):
         self._later: list[End] = []  # ends of broken queues, until the next look
         self._broken: set[str] = set()
         self._held = 0
-        self._open: set[tuple[str, int]] = set()  # what is held and has no end yet, by worker id and delivery
+        self._open: dict[tuple[str, int], Fetched] = {}  # what is held and has no end yet, by worker id and delivery
         self._dirty: set[str] = set(queues)
         self._stir = threading.Condition(threading.Lock())
         self._fetching, self._running = True, True
@@ -82,8 +82,7 @@ class Pump(threading.Thread):
     def end(self, end: End) -> None:
         """Have a message ended at the next turn; of two ends for one delivery the first counts."""
         with self._stir:
-            if (end.worker, end.delivery) in self._open:
-                self._open.remove((end.worker, end.delivery))
+            if self._open.pop((end.worker, end.delivery), None) is not None:
                 self._ends.append(end)
                 self._stir.notify()
 
@@ -116,6 +115,14 @@ class Pump(threading.Thread):
             self._fetching = on
             self._dirty.update(self._queues if on else ())
             self._stir.notify()
+
+    def hand_back_all(self) -> list[Fetched]:
+        """Have everything that has no end yet returned, running or not; for a process that ends. What that was."""
+        with self._stir:
+            left = sorted(self._open.values(), key=lambda one: one.delivery, reverse=True)
+        for one in left:
+            self.end(one.end("back"))
+        return left
 
     def stop(self) -> None:
         """Write the ends that are there, and stop."""
@@ -206,7 +213,7 @@ class Pump(threading.Thread):
         self.turned_at = clock.monotonic()
         with self._stir:
             self._held += len(fetched)
-            self._open.update((one.worker, one.delivery) for one in fetched)
+            self._open.update({(one.worker, one.delivery): one for one in fetched})
             fetching = self._fetching
             if wanted and len(fetched) == wanted:  # there may be more in any of them
                 self._dirty.update(name for name in looked_at if name not in self._broken)
@@ -260,8 +267,7 @@ class Pump(threading.Thread):
         """These, which nobody started, are no longer this process's to end."""
         with self._stir:
             for one in dropped:
-                if (one.worker, one.delivery) in self._open:
-                    self._open.remove((one.worker, one.delivery))
+                if self._open.pop((one.worker, one.delivery), None) is not None:
                     self._held -= 1
 
     def _say_broken(self, found: dict[str, str], looked_at: list[str]) -> None:

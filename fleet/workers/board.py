@@ -34,7 +34,7 @@ __all__ = ["Board", "BoardUnreadable", "ChildPhase", "Phase", "Slot", "SlotWrite
 WORKER_BYTES = 64
 # A load or store of one of these words through a memoryview is one of the processor's; one by `struct` need not be.
 _MAGIC_WORD, _LAYOUT_WORD, _THREADS_WORD = 0, 1, 2
-_RETIRE_WORD, _PHASE_WORD, _TURNED_WORD, _JOBS_WORD, _WORKER_WORD = 8, 16, 17, 18, 19
+_RETIRE_WORD, _PHASE_WORD, _TURNED_WORD, _JOBS_WORD, _WORKER_WORD, _PULSE_WORD, _HELD_WORD = 8, 16, 17, 18, 19, 20, 21
 _WORKER_AT, _HEADER_BYTES = 256, 512
 _HEADER = Struct("=QQQ")
 _MAGIC, _LAYOUT = int.from_bytes(b"NS-BOARD", "big"), 1
@@ -158,6 +158,24 @@ class Board:
     @turned_at.setter
     def turned_at(self, value: float) -> None:
         self._floats[_TURNED_WORD] = value
+
+    @property
+    def pulse(self) -> float:
+        """When the child last took a look at `retire`, by `clock.monotonic()`; it does not while the GIL is held."""
+        return self._floats[_PULSE_WORD]
+
+    @pulse.setter
+    def pulse(self, value: float) -> None:
+        self._floats[_PULSE_WORD] = value
+
+    @property
+    def held(self) -> int:
+        """How many messages the child held at its last pulse, ends that are not yet written included."""
+        return self._words[_HELD_WORD]
+
+    @held.setter
+    def held(self, value: int) -> None:
+        self._words[_HELD_WORD] = value
 
     @property
     def jobs(self) -> int:

@@ -1,7 +1,11 @@
-"""One worker process of a lane: `python -m fleet.workers.child --app ROOT LANE ID`, started by its supervisor.
+"""One worker process of a lane: `python -m fleet.workers.child --app ROOT --board FILE LANE`, run by its supervisor.
 
-On SIGTERM it hands back what it only prefetched, gives running jobs the lane's drain time, and ends. What runs longer
-returns to its queue when its supervisor sees the process end. It dies with its supervisor.
+It ends in one of two ways. Retired (the flag on its board, or a deadline that was raised in it), it hands back what it
+only prefetched, lets its jobs finish within their budgets, and goes. On SIGTERM it does the same, but jobs get the
+lane's drain time, then `Shutdown` is raised in them, and what still runs after that returns to the front of its queue.
+It dies with its supervisor.
+
+Not guaranteed: that a raise leaves no lock taken behind, which is why a process in which one was raised is retired.
 """
 
 from __future__ import annotations
@@ -12,80 +16,136 @@ import signal
 import sys
 import threading
 from pathlib import Path
-from typing import Any
 
-from dramatiq import Broker, MessageProxy, Middleware
+from dramatiq.middleware import Shutdown
 
-from fleet import wire
+from fleet import deadline
 from fleet.app import App, load, process_broker, settings
+from fleet.clock import clock
 from fleet.clock import configure as configure_clock
 from fleet.declarations import Lane
 from fleet.logs import configure as configure_logs
 from fleet.logs import get_logger
+from fleet.workers.board import Board, ChildPhase
 from fleet.workers.parent import die_with_parent
-from fleet.workers.presence import Presence, Report, running_jobs
 from fleet.workers.worker import FleetWorker
 
 log = get_logger(__name__)
 
-
-class _Running(Middleware):
-    """Notes which job each thread runs, for this process's report."""
-
-    def before_process_message(self, broker: Broker, message: MessageProxy) -> None:
-        running_jobs.started(message.message_id, message.actor_name)
-
-    def after_process_message(
-        self, broker: Broker, message: MessageProxy, *, result: Any = None, exception: BaseException | None = None
-    ) -> None:
-        running_jobs.ended()
-
-    def after_skip_message(self, broker: Broker, message: MessageProxy) -> None:
-        running_jobs.ended()
+_PULSE_SECONDS = 0.05
+_POLL_SECONDS = 0.02
+_SHUTDOWN_SECONDS = 3.0  # for a job to leave once `Shutdown` was raised in it
+_NO_SUSPECT_SECONDS = 3.0  # after which one that runs suspects ends without having found any
 
 
-def run(app: App, lane: Lane) -> None:
-    """Serve a lane's queues until SIGTERM or SIGINT, then drain."""
-    stop = threading.Event()
+class _Keeper(threading.Thread):
+    """Keeps the child's part of the board, and looks at its retire flag, until the process ends."""
+
+    def __init__(self, board: Board, worker: FleetWorker, stir: threading.Event) -> None:
+        super().__init__(name="keeper", daemon=True)
+        self._board, self._worker, self._stir = board, worker, stir
+        self.retire = False
+
+    def run(self) -> None:
+        pause = threading.Event()
+        while True:
+            self._board.held = self._worker.pump.held
+            self._board.turned_at = self._worker.pump.turned_at
+            self._board.jobs = self._worker.ends.total()
+            self._board.pulse = clock.monotonic()
+            if not self.retire and (self._board.retire or deadline.raised()):
+                self.retire = True
+                self._board.retire = True  # also where nobody told us to: no further body may begin
+                self._board.phase_of_child = ChildPhase.RETIRING
+                self._stir.set()
+            pause.wait(_PULSE_SECONDS)
+
+
+def run(app: App, lane: Lane, board: Board, *, alone: bool) -> None:
+    """Serve a lane's queues until told to end; `alone`, run one of its suspects."""
+    stop, stir = threading.Event(), threading.Event()
+
+    def on_signal(*_: object) -> None:
+        stop.set()
+        stir.set()
+
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stop.set())
-    os.nice(lane.nice)
+        signal.signal(number, on_signal)
+    _take_place(lane)
     broker = process_broker()
-    broker.add_middleware(_Running())
-
-    def report() -> Report:
-        return Report("worker", lane.name, worker_id=broker.broker_id, jobs=running_jobs.now())
-
-    presence = Presence(broker.client, broker.namespace, report)
-    worker = FleetWorker(broker, queues=set(lane.queues), worker_threads=lane.threads, prefetch=lane.prefetch)
+    threads, prefetch = (1, 1) if alone else (lane.threads, lane.prefetch)
+    worker = FleetWorker(
+        broker, queues=set(lane.queues), worker_threads=threads, prefetch=prefetch, board=board, alone=alone
+    )
     worker.start()
-    presence.start()
-    log.info("worker_ready", lane=lane.name, worker=broker.broker_id, queues=list(lane.queues), threads=lane.threads)
-    stop.wait()
-    worker.stop(timeout=wire.duration_ms(lane.drain))
-    presence.stop()
-    left = [job.message_id for job in running_jobs.now()]
-    if left:
-        log.warning("drain_cut", lane=lane.name, drain=str(lane.drain), returned=left)
+    keeper = _Keeper(board, worker, stir)
+    keeper.start()
+    board.phase_of_child = ChildPhase.SERVING
+    log.info("worker_ready", lane=lane.name, worker=broker.broker_id, queues=list(lane.queues), threads=threads)
+    if alone:
+        _until_one_ended(worker, stir)
+    else:
+        stir.wait()
+    board.phase_of_child = ChildPhase.RETIRING
+    worker.retire()
+    _finish(worker, lane, stop)
+    board.phase_of_child = ChildPhase.DRAINED
     log.info("worker_ended", lane=lane.name, worker=broker.broker_id)
 
 
+def _take_place(lane: Lane) -> None:
+    os.nice(lane.nice)
+    if lane.cpus is not None and hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, lane.cpus)
+
+
+def _until_one_ended(worker: FleetWorker, stir: threading.Event) -> None:
+    ends = clock.monotonic() + _NO_SUSPECT_SECONDS
+    while not worker.ends and not stir.wait(_POLL_SECONDS):
+        if not worker.pump.held and clock.monotonic() > ends:
+            return
+
+
+def _finish(worker: FleetWorker, lane: Lane, stop: threading.Event) -> None:
+    """Let what runs end: in its budgets, or from SIGTERM on in the drain time."""
+    drained_at: float | None = None
+    while any(thread.is_alive() for thread in worker.workers):
+        if stop.is_set() and drained_at is None:
+            drained_at = clock.monotonic() + lane.drain.total_seconds()
+        if drained_at is not None and clock.monotonic() >= drained_at:
+            break
+        stop.wait(_POLL_SECONDS) if drained_at is None else threading.Event().wait(_POLL_SECONDS)
+    else:
+        worker.stop(timeout=0)
+        return
+    interrupted = deadline.interrupt_bodies(Shutdown)
+    ends = clock.monotonic() + _SHUTDOWN_SECONDS
+    while any(thread.is_alive() for thread in worker.workers) and clock.monotonic() < ends:
+        threading.Event().wait(_POLL_SECONDS)
+    left = worker.abandon()
+    log.warning(
+        "drain_cut", lane=lane.name, drain=str(lane.drain), interrupted=interrupted, returned=[one.id for one in left]
+    )
+
+
 def main() -> None:
-    """The entry point; configuration comes from the environment and two arguments."""
+    """The entry point; configuration comes from the environment and the arguments."""
     die_with_parent(signal.SIGKILL)
     parser = argparse.ArgumentParser(prog="python -m fleet.workers.child")
     parser.add_argument("--app", type=Path, required=True)
+    parser.add_argument("--board", type=Path, required=True)
+    parser.add_argument("--alone", action="store_true")
     parser.add_argument("lane")
-    parser.add_argument("worker_id")
     arguments = parser.parse_args()
     app = load(arguments.app)
     configured = settings()
     configure_logs(configured.log_format, configured.log_level)
     configure_clock(configured)
-    process_broker().broker_id = arguments.worker_id
-    run(app, app.lane(arguments.lane))
+    board = Board.open(arguments.board)
+    process_broker().broker_id = board.worker_id
+    run(app, app.lane(arguments.lane), board, alone=arguments.alone)
     sys.stdout.flush()  # what jobs printed; `os._exit` would drop it
-    os._exit(0)  # a job left running past its drain must not keep the process; its message returns by the supervisor
+    os._exit(0)  # a job left running past its drain must not keep the process
 
 
 if __name__ == "__main__":

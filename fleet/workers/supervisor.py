@@ -1,168 +1,279 @@
-"""The supervisor of a lane: starts its children, restarts one that died (never the others), drains on SIGTERM.
+"""The supervisor of a lane: keeps its children running, and takes from them what hurts the others.
+
+It starts the lane's children and replaces one that died (never the others), beats for them in Redis, and reads their
+boards ten times a second. From these come
+
+- the hard budget: what runs past it becomes a dead letter within two seconds, and its child is retired: it begins
+  nothing more, its other jobs finish in their budgets, its replacement starts at once. One that holds the GIL cannot
+  retire and is killed; its other jobs return to the front of their queues, unmarked.
+- suspects: what a child died in, if the supervisor did not kill it itself, runs alone (`fleet.workers.isolation`).
+- recycling: by memory, jobs, age, or SIGHUP, one child at a time.
+- the drain, on SIGTERM or SIGINT; a second signal ends everything at once, and what the children held returns.
 
 A child that dies within its first 5 s is restarted with a growing pause, up to 30 s, so that a lane which cannot start
-does not burn the machine. `/metrics` sums the children's metrics, on loopback unless told otherwise.
-
-When a child ended it is reaped at once: what it held returns to the front of its queues. Not guaranteed yet: that a
-hung child is noticed. A child that was fenced meanwhile goes on under another id, and is reaped by its silence.
+does not burn the machine. Not guaranteed: any of this while Redis does not answer; children go on, and what is to be
+written is written when it does.
 """
 
 from __future__ import annotations
 
-import os
-import shutil
 import signal
-import subprocess
-import sys
-import tempfile
 import threading
-import time
-import uuid
-from dataclasses import dataclass
-from pathlib import Path
+from datetime import timedelta
 
 import redis
 
 from fleet import metrics
-from fleet.app import process_broker, settings
+from fleet.app import App, process_broker, settings
+from fleet.broker.dead import trim
+from fleet.broker.reaper import Death
+from fleet.catalogue import publish_catalogue
+from fleet.clock import clock
 from fleet.declarations import Lane
 from fleet.logs import get_logger
 from fleet.servers import require_broker
+from fleet.workers.isolation import Isolation
 from fleet.workers.presence import Presence, Report
+from fleet.workers.process import Child
+from fleet.workers.recycling import Recycling
+from fleet.workers.rooms import Rooms
+from fleet.workers.verdicts import Verdicts
+from fleet.workers.watch import Watch
 
 log = get_logger(__name__)
 
+_TICK_SECONDS = 0.1
 _YOUNG_SECONDS = 5.0
 _LONGEST_PAUSE = 30.0
-_POLL_SECONDS = 0.1
-_PAST_DRAIN = 10.0  # seconds a child gets beyond its drain to hand back what it holds
-
-
-@dataclass
-class _Child:
-    """A place in the lane: its process, when it started, and how often it died young in a row."""
-
-    process: subprocess.Popen[bytes]
-    worker_id: str
-    started: float
-    young_deaths: int = 0
+_ANSWERS_WITHIN = 1.0  # seconds from the retire flag to the child's answer
+_ENDS_WRITTEN_AFTER = 0.2  # seconds a retired child must be seen idle: a few of its pulses
+_GOES_WITHIN = 5.0  # seconds for a retired child that is idle to end by itself
+_PAST_DRAIN = 10.0  # seconds a child gets beyond its drain to interrupt and hand back what it holds
+_LOST_MARGIN = timedelta(minutes=5)
 
 
 class Supervisor:
     """Runs one lane of an application, in the foreground."""
 
-    def __init__(self, root: Path, lane: Lane) -> None:
-        self._root, self._lane = root, lane
-        self._stop = threading.Event()
-        self._metrics_dir = tempfile.mkdtemp(prefix="fleet-metrics-")
-        self._children: list[_Child] = []
+    def __init__(self, app: App, lane: Lane) -> None:
+        self._app, self._lane, self._broker = app, lane, process_broker()
+        self._stop, self._at_once, self._hangup = threading.Event(), threading.Event(), threading.Event()
+        self._children: list[Child] = []
+        self._unreaped: list[tuple[str, Death | None]] = []
+        self._lost: list[tuple[str, str]] = []  # `on_lost` messages whose child is dead
         self._restarts: list[tuple[float, int]] = []  # (instant, young deaths) of places that wait for a new child
+        self._verdicts = Verdicts(self._broker, lane.queues)
+        self._rooms = Rooms()
+        self._recycling = Recycling(lane)
+        self._isolation = Isolation(lane)
+        self._said_unreaped = False
 
     def run(self) -> None:
         """Serve until SIGTERM or SIGINT; a second signal ends the children at once.
 
-        Raises `ServerUnreachable`, `ServerTooOld` or `ServerRefused` if Redis cannot be used at the start.
+        Raises `ServerUnreachable`, `ServerRefused` or `ServerTooOld` if Redis cannot be used at the start.
         """
-        broker = process_broker()
-        require_broker(broker)
+        require_broker(self._broker)
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._on_signal)
+        signal.signal(signal.SIGHUP, lambda *_: self._hangup.set())
         where = self._serve_metrics()
         presence = Presence(
-            broker.client, broker.namespace, lambda: Report("supervisor", self._lane.name, metrics=where)
+            self._broker.client, self._broker.namespace, lambda: Report("supervisor", self._lane.name, metrics=where)
         )
+        watch = self._watch()
         presence.start()
+        watch.start()
         log.info("lane_started", lane=self._lane.name, processes=self._lane.processes, metrics=where)
         try:
             for _ in range(self._lane.processes):
                 self._start(0)
-            while not self._stop.wait(_POLL_SECONDS):
-                self._replace_dead()
+            while not self._stop.wait(_TICK_SECONDS):
+                self._tick()
             self._drain()
         finally:
+            watch.stop()
             presence.stop()
-            shutil.rmtree(self._metrics_dir, ignore_errors=True)
+            self._rooms.remove()
         log.info("lane_ended", lane=self._lane.name)
 
     def _on_signal(self, *_: object) -> None:
         if self._stop.is_set():
-            for child in self._children:
-                child.process.kill()
+            self._at_once.set()
         self._stop.set()
 
-    def _start(self, young_deaths: int) -> None:
-        worker_id = str(uuid.uuid4())
-        process = subprocess.Popen(
-            [sys.executable, "-m", "fleet.workers.child", "--app", str(self._root), self._lane.name, worker_id],
-            stdin=subprocess.DEVNULL,
-            start_new_session=True,  # a signal to the terminal's group reaches the supervisor alone
-            env={**os.environ, "PROMETHEUS_MULTIPROC_DIR": self._metrics_dir},
+    def _watch(self) -> Watch:
+        broker = self._broker
+        return Watch(
+            broker.client,
+            broker.own_scripts,
+            broker.namespace,
+            self._beating,
+            lambda: self._lane.queues,
+            trim=lambda queue: trim(broker, queue),
+            publish=lambda: publish_catalogue(broker),
+            lost_after=settings().lost_after,
+            isolating=True,
+            condemned=self._verdicts.tell,
+            looked=lambda: self._isolation.waiting(self._verdicts.suspects()),
         )
-        self._children.append(_Child(process, worker_id, time.monotonic(), young_deaths))
 
-    def _replace_dead(self) -> None:
-        now = time.monotonic()
-        for child in [child for child in self._children if child.process.poll() is not None]:
-            self._children.remove(child)
-            self._forget_metrics(child.process.pid)
-            self._return_messages(child.worker_id)
-            young = child.young_deaths + 1 if now - child.started < _YOUNG_SECONDS else 0
-            pause = _pause(young)
-            self._restarts.append((now + pause, young))
-            log.error(
-                "worker_died",
-                lane=self._lane.name,
-                pid=child.process.pid,
-                cause=_cause(child.process.returncode),
-                restart_in=pause,
+    def _beating(self) -> list[str]:
+        """The ids of the children that live; one that somebody stopped does not."""
+        return [child.worker_ids[-1] for child in list(self._children) if not child.is_stopped()]
+
+    def _start(self, young_deaths: int, *, alone: bool = False) -> None:
+        self._children.append(
+            Child(
+                self._app.root,
+                self._lane,
+                self._rooms.boards,
+                str(self._rooms.metrics),
+                alone=alone,
+                young_deaths=young_deaths,
             )
+        )
+
+    def _tick(self, *, draining: bool = False) -> None:
+        now = clock.monotonic()
+        for child in list(self._children):
+            if child.process.poll() is not None:
+                self._ended(child, now, draining)
+            else:
+                self._look_after(child, now, draining)
+        self._settle_with_redis()
+        if draining:
+            return
         for due, young in [restart for restart in self._restarts if restart[0] <= now]:
             self._restarts.remove((due, young))
             self._start(young)
+        for _ in range(self._isolation.wanted(sum(child.alone for child in self._children), now)):
+            self._start(0, alone=True)
+        if self._hangup.is_set():
+            self._hangup.clear()
+            self._recycling.all_of(self._children)
+        chosen = self._recycling.next(self._children, now)
+        if chosen is not None:
+            self._retire(*chosen)
 
-    def _return_messages(self, worker_id: str) -> None:
+    def _look_after(self, child: Child, now: float, draining: bool) -> None:
+        child.note_worker_id()
+        for slot in child.overrun(now):
+            try:
+                lost = self._verdicts.condemn(
+                    child.worker_ids[-1], slot, "hard budget", lost_after=self._longest_hard() + _LOST_MARGIN
+                )
+            except redis.RedisError as error:
+                log.warning("not_condemned_yet", lane=self._lane.name, message_id=slot.message_id, error=str(error))
+                return
+            child.condemned[slot.delivery] = slot
+            if lost is not None:
+                child.lost.append(lost)
+            self._retire(child, f"{slot.actor} is over its hard budget", draining=draining)
+        if self._recycling.over_kill_rss(child, now):
+            child.kill("memory over kill_rss")
+        elif child.stopped_for(now) > settings().lost_after.total_seconds():
+            log.error("worker_stopped", lane=self._lane.name, pid=child.pid, cause="stopped by somebody, not continued")
+            child.kill()
+        elif child.retired_at is not None:
+            self._see_off(child, now)
+        elif child.answered and not draining:  # a deadline was raised in it
+            self._retire(child, "a deadline was raised in it")
+
+    def _longest_hard(self) -> timedelta:
+        """Of all actors of the lane: a retired child may need it for what runs beside the one it is retired for."""
+        own = [actor.budget for actor in self._app.actors.values() if actor.queue_name in self._lane.queues]
+        return max(budget.hard for budget in (self._lane.budget, *own) if budget is not None)
+
+    def _retire(self, child: Child, why: str, *, draining: bool = False) -> None:
+        """Have a child begin nothing more and go when its jobs are done; its replacement starts now."""
+        if child.retired_at is not None:
+            return
+        child.retire()
+        log.warning("worker_retired", lane=self._lane.name, pid=child.pid, why=why)
+        if not draining and not child.alone:
+            self._start(0)
+
+    def _see_off(self, child: Child, now: float) -> None:
+        """End a retired child when nothing but what was condemned is left in it, or when it cannot answer."""
+        assert child.retired_at is not None
+        if not child.answered:
+            if now - child.retired_at > _ANSWERS_WITHIN and child.holds_the_gil(now):
+                killed = child.kill_if_it_does_not_answer()
+                if killed:
+                    log.error("worker_killed", lane=self._lane.name, pid=child.pid, cause="holds the GIL")
+            return
+        if child.busy():
+            child.empty_since = None
+        elif child.empty_since is None:
+            child.empty_since = now
+        elif now - child.empty_since > (_ENDS_WRITTEN_AFTER if child.condemned else _GOES_WITHIN):
+            child.kill()
+
+    def _ended(self, child: Child, now: float, draining: bool) -> None:
+        child.note_worker_id()
+        *before, last = child.worker_ids
+        in_body = [] if child.expected or child.process.returncode == 0 else child.in_body()
+        for worker in before:
+            self._unreaped.append((worker, Death("fenced")))
         try:
-            process_broker().presume_dead(worker_id, self._lane.queues)
+            ids = self._verdicts.ids(last, in_body)
+        except redis.RedisError:
+            ids = [(slot.queue, slot.id) for slot in in_body if slot.id is not None]
+        self._unreaped.append((last, Death(child.died_of(), ids)))
+        self._lost += child.lost
+        self._children.remove(child)
+        self._rooms.forget(child)
+        say = log.info if child.retired_at is not None or draining or (child.alone and not ids) else log.error
+        died = {"lane": self._lane.name, "pid": child.pid, "cause": child.died_of(), "in_body": len(in_body)}
+        if child.alone:
+            self._isolation.ended(child, now)
+            say("suspect_runner_ended", **died)
+        elif child.retired_at is None and not draining:
+            young = child.young_deaths + 1 if now - child.started < _YOUNG_SECONDS else 0
+            self._restarts.append((now + _pause(young), young))
+            say("worker_died", **died, restart_in=_pause(young))
+        else:
+            say("worker_gone", **died)
+
+    def _settle_with_redis(self) -> None:
+        """Return what dead children held, and have `on_lost` run for what was condemned; again until Redis answers."""
+        try:
+            while self._unreaped:
+                self._verdicts.reap(*self._unreaped[0])
+                del self._unreaped[0]
+            while self._lost:
+                self._verdicts.hurry(self._lost[0])
+                del self._lost[0]
+            self._said_unreaped = False
         except redis.RedisError as error:
-            log.warning(
-                "worker_not_presumed_dead", lane=self._lane.name, error=str(error), returns_in="30s, by another worker"
-            )
+            if not self._said_unreaped:
+                log.warning("messages_not_returned_yet", lane=self._lane.name, error=str(error))
+            self._said_unreaped = True
 
     def _drain(self) -> None:
         log.info("lane_draining", lane=self._lane.name, drain=str(self._lane.drain))
         for child in self._children:
+            child.retire()
             child.process.terminate()
-        ends = time.monotonic() + self._lane.drain.total_seconds() + _PAST_DRAIN
+        ends = clock.monotonic() + self._lane.drain.total_seconds() + _PAST_DRAIN
+        while self._children and clock.monotonic() < ends and not self._at_once.wait(_TICK_SECONDS / 2):
+            self._tick(draining=True)
         for child in self._children:
-            try:
-                child.process.wait(max(0.1, ends - time.monotonic()))
-            except subprocess.TimeoutExpired:
-                log.error(
-                    "worker_killed", lane=self._lane.name, pid=child.process.pid, cause="did not end in its drain"
-                )
-                child.process.kill()
-                child.process.wait()
-            # What a job left running past its drain still holds must not wait for a reaper.
-            self._return_messages(child.worker_id)
+            log.error("worker_killed", lane=self._lane.name, pid=child.pid, cause="did not end in its drain")
+            child.kill()
+            child.process.wait()
+        self._tick(draining=True)
 
     def _serve_metrics(self) -> str:
         from prometheus_client import CollectorRegistry
         from prometheus_client.multiprocess import MultiProcessCollector
 
         registry = CollectorRegistry()
-        MultiProcessCollector(registry, path=self._metrics_dir)  # type: ignore[no-untyped-call]
+        MultiProcessCollector(registry, path=str(self._rooms.metrics))  # type: ignore[no-untyped-call]
         return metrics.serve(settings().metrics_host, registry)
-
-    def _forget_metrics(self, pid: int) -> None:
-        from prometheus_client.multiprocess import mark_process_dead
-
-        mark_process_dead(pid, path=self._metrics_dir)  # type: ignore[no-untyped-call]
 
 
 def _pause(young_deaths: int) -> float:
     """Seconds before the next start: 0, 1, 2, 4 … up to the longest, however many deaths there were."""
     return min(_LONGEST_PAUSE, 2.0 ** min(young_deaths - 1, 10)) if young_deaths else 0.0
-
-
-def _cause(returncode: int) -> str:
-    return f"signal {signal.Signals(-returncode).name}" if returncode < 0 else f"exit code {returncode}"

@@ -10,20 +10,23 @@ taking of one and its `try`.
 from __future__ import annotations
 
 import json
+import math
 import threading
 import traceback
 from queue import Empty
 
 from dramatiq import Message, MessageProxy, WorkerThread
 from dramatiq.errors import ActorNotFound
-from dramatiq.middleware import SkipMessage
+from dramatiq.middleware import Shutdown, SkipMessage
 
 from fleet import wire
 from fleet.broker import FleetBroker
 from fleet.broker.ends import End, Fetched, Settling, current
 from fleet.broker.pump import Pump
+from fleet.budgets import budget_of
 from fleet.clock import clock
 from fleet.logs import get_logger
+from fleet.workers.board import SlotWriter
 from fleet.workers.reading import FleetMessage, read, unreadable
 from fleet.workers.ready import Ready
 
@@ -36,10 +39,15 @@ _TRACEBACK_LINES = 40
 _TRACEBACK_CHARACTERS = 8_000
 
 
+class _Retiring(SkipMessage):
+    """Raised when a body would begin in a child that retires: for hooks a message that is skipped, and it goes back."""
+
+
 class FleetWorkerThread(WorkerThread):
     """Runs one message after the other; whatever one does, the thread goes on."""
 
     pump: Pump
+    slot: SlotWriter | None = None
     broker: FleetBroker
     work_queue: Ready  # type: ignore[assignment]
 
@@ -56,7 +64,11 @@ class FleetWorkerThread(WorkerThread):
             except Empty:
                 continue
             try:
-                self._process(fetched)
+                try:
+                    self._process(fetched)
+                finally:
+                    if self.slot is not None:
+                        self.slot.clear()
             except Exception as error:  # whatever its bytes do to us, the lane goes on
                 self.pump.end(unreadable(fetched, error))
             except BaseException as error:  # a raise from outside that struck between two of its lines
@@ -88,6 +100,7 @@ class FleetWorkerThread(WorkerThread):
         end = message.fetched.end("back")
         current.settling = settling = Settling(message.message_id)
         try:
+            self._note(message)
             end = self._run(message, settling)
         except BaseException as error:  # a time limit that strikes in a hook is one; no thread may end of it
             log.error("hook_interrupted", actor=message.actor_name, message_id=message.message_id, error=repr(error))
@@ -97,6 +110,22 @@ class FleetWorkerThread(WorkerThread):
             self.pump.end(end)
             message.clear_exception()
 
+    def _note(self, message: FleetMessage) -> None:
+        """Write down on the board what this thread is about to run."""
+        if self.slot is None:
+            return
+        budget, now = budget_of(self.broker, message), clock.monotonic()
+        self.slot.begin(
+            delivery=message.fetched.delivery,
+            id=message.fetched.id,
+            queue=message.fetched.queue,
+            actor=message.actor_name,
+            message_id=str(message.message_id),
+            started=now,
+            soft=now + budget.soft.total_seconds() if budget else math.inf,
+            hard=now + budget.hard.total_seconds() if budget else math.inf,
+        )
+
     def _run(self, message: FleetMessage, settling: Settling) -> End:
         failure: BaseException | None = None
         try:
@@ -105,18 +134,28 @@ class FleetWorkerThread(WorkerThread):
                 raise settling.broken_hook
             result = None
             if not message.failed:
+                if self.slot is not None and self.slot.body():
+                    raise _Retiring
                 result = self.broker.get_actor(message.actor_name)(*message.args, **message.kwargs)
+            if self.slot is not None:
+                self.slot.ending()
             self.broker.emit_after("process_message", message, result=result)
         except SkipMessage as error:
             if message.failed:
                 message.stuff_exception(error)
             self.broker.emit_after("skip_message", message)
+            if isinstance(error, _Retiring):
+                return message.fetched.end("back")
             return self._settled(message, settling, skipped=error)
         except BaseException as error:
+            if self.slot is not None:
+                self.slot.ending()
             failure = error
             message.stuff_exception(error)
             self.broker.emit_after("process_message", message, exception=error)
         try:
+            if isinstance(failure, Shutdown):  # the process ends; it says nothing of the job
+                return message.fetched.end("back")
             return self._settled(message, settling, failure=failure)
         finally:
             del failure  # it holds this frame by its traceback, and would live on until a garbage collection

@@ -1,21 +1,20 @@
-"""One thread a worker process that beats for it, looks for workers that are gone, drops old dead letters, and publishes
-its actors again.
+"""One thread that beats for workers, looks for those that are gone, drops old dead letters, and publishes actors again.
 
-Its beat is what tells others that a process lives whose pump is busy or blocked. Not guaranteed: a beat from a process
-that holds the GIL for half a minute.
+A supervisor's beats for its children: one that holds the GIL for a minute still lives. A worker process without a
+supervisor has one of its own. Not guaranteed: a beat from such a process while it holds the GIL.
 """
 
 from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import timedelta
 
 import redis
 
 from fleet.broker import keys
-from fleet.broker.reaper import LOST_AFTER, Reaper
+from fleet.broker.reaper import LOST_AFTER, Apart, Reaper
 from fleet.broker.scripts import Scripts
 from fleet.clock import clock
 from fleet.logs import get_logger
@@ -35,17 +34,22 @@ class Watch(threading.Thread):
         client: redis.Redis,
         scripts: Scripts,
         namespace: str,
-        worker_id: Callable[[], str],
+        workers: Callable[[], Iterable[str]],
         queues: Callable[[], Sequence[str]],
         *,
         trim: Callable[[str], int],
         publish: Callable[[], None] = lambda: None,
         lost_after: timedelta = LOST_AFTER,
+        isolating: bool = False,
+        condemned: Callable[[Apart], None] = lambda _: None,
+        looked: Callable[[], None] = lambda: None,
     ) -> None:
         super().__init__(name="watch", daemon=True)
         self._client, self._scripts, self._namespace = client, scripts, namespace
-        self._worker_id, self._queues = worker_id, queues
-        self._reaper = Reaper(client, scripts, namespace, queues(), lost_after=lost_after)
+        self._workers, self._queues, self._looked = workers, queues, looked
+        self._reaper = Reaper(
+            client, scripts, namespace, queues(), lost_after=lost_after, isolating=isolating, condemned=condemned
+        )
         self._every = min(_EVERY_SECONDS, lost_after.total_seconds() / 10)
         self._trim, self._trimmed_at = trim, 0.0
         self._publish, self._published_at = publish, clock.monotonic()
@@ -54,7 +58,9 @@ class Watch(threading.Thread):
     def run(self) -> None:
         while True:
             try:
-                self._beat()
+                for worker in self._workers():
+                    self._beat(worker)
+                self._looked()
                 self._reaper.look()
                 self._trim_dead_letters()
                 self._publish_again()
@@ -81,25 +87,26 @@ class Watch(threading.Thread):
             self._published_at = clock.monotonic()
             self._publish()
 
-    def stop(self, left: int) -> None:
-        """Stop beating; a process that holds nothing takes itself off the record, another is reaped in time."""
+    def stop(self) -> None:
+        """Stop beating."""
         self._stopped.set()
         self.join(_EVERY_SECONDS * 2)
-        if left:
-            return
-        worker = self._worker_id()
-        try:
-            with self._client.pipeline() as pipe:
-                pipe.hdel(keys.workers(self._namespace), worker)
-                pipe.hdel(keys.beats(self._namespace), worker)
-                pipe.zrem(keys.heartbeats(self._namespace), worker)
-                pipe.delete(keys.turn(self._namespace, worker))
-                pipe.execute()
-        except redis.RedisError as error:
-            log.warning("worker_left_on_record", worker=worker, error=str(error))
 
-    def _beat(self) -> None:
-        ns, worker = self._namespace, self._worker_id()
+    def _beat(self, worker: str) -> None:
+        ns = self._namespace
         asked = [keys.tombstone(ns, worker), keys.beats(ns), keys.heartbeats(ns), keys.workers(ns)]
         wall = int(clock.real_now().timestamp() * 1000)
         self._scripts.beat(keys=asked, args=[worker, wall, json.dumps(sorted(self._queues()))], client=self._client)
+
+
+def sign_off(client: redis.Redis, namespace: str, worker: str) -> None:
+    """Take a worker that holds nothing off the record; one that is left on it is reaped in time."""
+    try:
+        with client.pipeline() as pipe:
+            pipe.hdel(keys.workers(namespace), worker)
+            pipe.hdel(keys.beats(namespace), worker)
+            pipe.zrem(keys.heartbeats(namespace), worker)
+            pipe.delete(keys.turn(namespace, worker))
+            pipe.execute()
+    except redis.RedisError as error:
+        log.warning("worker_left_on_record", worker=worker, error=str(error))

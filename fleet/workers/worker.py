@@ -27,14 +27,16 @@ from fleet.broker.ends import End, Fetched
 from fleet.broker.pace import MOST, Pace
 from fleet.broker.pump import Pump
 from fleet.broker.reaper import LOST_AFTER
+from fleet.broker.turn import Turns
 from fleet.broker.wake import Wake
 from fleet.catalogue import publish_catalogue
 from fleet.clock import clock
 from fleet.logs import get_logger
+from fleet.workers.board import Board, SlotWriter
 from fleet.workers.reading import read
 from fleet.workers.ready import Ready
 from fleet.workers.thread import FleetWorkerThread
-from fleet.workers.watch import Watch
+from fleet.workers.watch import Watch, sign_off
 
 log = get_logger(__name__)
 
@@ -44,6 +46,9 @@ class FleetWorker(Worker):
 
     It holds `prefetch` messages at most, running ones included; without one twice its threads, or more while jobs are
     short (`fleet.broker.pace`). `ends` counts the ends that were written, by kind, and `stale` those that came late.
+
+    With a `board` its threads write down there what they run, and a supervisor beats and looks for it. `alone` it runs
+    one suspect of its queues, and fetches no more.
     """
 
     broker: FleetBroker
@@ -56,6 +61,8 @@ class FleetWorker(Worker):
         worker_threads: int = 8,
         prefetch: int | None = None,
         lost_after: timedelta = LOST_AFTER,
+        board: Board | None = None,
+        alone: bool = False,
         **stock: Any,
     ) -> None:
         super().__init__(broker, queues=queues, worker_threads=worker_threads, **stock)
@@ -63,7 +70,8 @@ class FleetWorker(Worker):
         fixed = prefetch or QUEUE_PREFETCH  # stock's own setting, from the environment
         self.queue_prefetch = fixed or self.queue_prefetch
         self.most_prefetch = fixed or MOST
-        self._lost_after = lost_after
+        self._lost_after, self.board, self._alone = lost_after, board, alone
+        self._watch: Watch | None = None
         self.ends: Counter[str] = Counter()
 
     def start(self) -> None:
@@ -74,7 +82,7 @@ class FleetWorker(Worker):
         self.pump = Pump(
             broker.client,
             broker.own_scripts.turn,
-            broker.namespace,
+            Turns(broker.namespace, alone=self._alone),
             broker.broker_id,
             queues,
             pace=Pace(self.queue_prefetch, self.most_prefetch, clock.monotonic()),
@@ -86,23 +94,29 @@ class FleetWorker(Worker):
         )
         self.wake = Wake(broker.client, broker.namespace, wake=self.pump.wake, wake_all=self.pump.wake_all)
         publish_catalogue(broker)
-        self.watch = Watch(
+        broker.add_middleware(_WorkerMiddleware(self))  # hears of queues that are declared from now on
+        for number in range(self.worker_threads):
+            self._add_worker(self.board.writer(number) if self.board else None)
+        if self.board is None:
+            self._watch = self._start_watch()
+        self.pump.start()
+        self.wake.start()
+        broker.emit_after("worker_boot", self)
+
+    def _start_watch(self) -> Watch:
+        broker = self.broker
+        watch = Watch(
             broker.client,
             broker.own_scripts,
             broker.namespace,
-            lambda: self.pump.worker_id,
+            lambda: [self.pump.worker_id],
             lambda: self.pump.queues,
             trim=lambda queue: trim(broker, queue),
             publish=lambda: publish_catalogue(broker),
             lost_after=self._lost_after,
         )
-        broker.add_middleware(_WorkerMiddleware(self))  # hears of queues that are declared from now on
-        for _ in range(self.worker_threads):
-            self._add_worker()
-        self.watch.start()
-        self.pump.start()
-        self.wake.start()
-        broker.emit_after("worker_boot", self)
+        watch.start()
+        return watch
 
     def pause(self) -> None:
         """Stop fetching, and stop the threads after the message each works on."""
@@ -121,18 +135,35 @@ class FleetWorker(Worker):
     def stop(self, timeout: int = 600_000) -> None:
         """Hand back what nobody started, give running messages `timeout` milliseconds, write their ends, and stop."""
         self.broker.emit_before("worker_shutdown", self)
+        self.retire()
+        join_all(self.workers, timeout)  # type: ignore[no-untyped-call]
+        self.return_prefetched()
+        self._end()
+
+    def abandon(self) -> list[Fetched]:
+        """Hand back what still runs as well, and stop; for a process that ends now. Returns what ran."""
+        left = self.pump.hand_back_all()
+        self._end()
+        return left
+
+    def _end(self) -> None:
+        """Write the ends that are there, and leave."""
+        self.wake.stop()
+        self.pump.stop()
+        self.pump.join(10)
+        if self._watch is not None:
+            self._watch.stop()
+        if not self.pump.held:
+            sign_off(self.broker.client, self.broker.namespace, self.pump.worker_id)
+        self.broker.broker_id = str(uuid.uuid4())  # its turns' numbers are used up: another worker begins at one
+        self.broker.emit_after("worker_shutdown", self)
+
+    def retire(self) -> None:
+        """Fetch no more, hand back what nobody started; what runs runs on, and its end is written."""
         self.pump.fetch(False)
         for thread in self.workers:
             thread.stop()
         self.return_prefetched()
-        join_all(self.workers, timeout)  # type: ignore[no-untyped-call]
-        self.return_prefetched()
-        self.wake.stop()
-        self.pump.stop()
-        self.pump.join(10)
-        self.watch.stop(left=self.pump.held)
-        self.broker.broker_id = str(uuid.uuid4())  # its turns' numbers are used up: another worker begins at one
-        self.broker.emit_after("worker_shutdown", self)
 
     def return_prefetched(self) -> None:
         """Hand back the messages that no thread has started, so that they come again in their old order."""
@@ -149,19 +180,21 @@ class FleetWorker(Worker):
         if not delay and (not self.consumer_whitelist or queue_name in self.consumer_whitelist):
             self.pump.serve(queue_name)
 
-    def _add_worker(self) -> None:
+    def _add_worker(self, slot: SlotWriter | None = None) -> None:
         thread = FleetWorkerThread(
             broker=self.broker,
             consumers={},
             work_queue=self.work_queue,  # type: ignore[arg-type]
             worker_timeout=self.worker_timeout,
         )
-        thread.pump = self.pump
+        thread.pump, thread.slot = self.pump, slot
         thread.start()
         self.workers.append(thread)
 
     def _deliver(self, fetched: list[Fetched]) -> None:
         """Bytes are read by the threads, unless an actor's priority must be known before."""
+        if self._alone and fetched:
+            self.pump.fetch(False)
         if any(actor.priority for actor in self.broker.actors.values()):
             self.work_queue.put_all(fetched, [self._priority(one) for one in fetched])
         else:
@@ -181,4 +214,6 @@ class FleetWorker(Worker):
     def _fenced(self, worker_id: str) -> None:
         """What nobody started is no longer ours; what runs ends as stale."""
         self.broker.broker_id = worker_id
+        if self.board is not None:
+            self.board.worker_id = worker_id
         self.pump.forget(self.work_queue.take_back())

@@ -34,7 +34,7 @@ def test_a_killed_child_is_replaced_alone_and_its_message_runs_again_within_ten_
     assert again[3] == begun[3], "it is the same message"
     wait_until(lambda: len(lane.children()) == 2, 10)
     assert lane.children() & before == before - {victim}
-    assert "signal SIGKILL" in lane.logged("worker_died")[0]
+    assert '"SIGKILL"' in lane.logged("worker_died")[0]
     lane.gate.touch()
     wait_until(lambda: lane.events("end"), 10)
     assert len(lane.events("end")) == 1

@@ -1,0 +1,154 @@
+"""One child process of a lane, as its supervisor sees it: the process, its board, and what was decided of it.
+
+What a child runs is read off its board, never asked of it. Not guaranteed: that a process id which was read a moment
+ago still is this child's, but while its end was not collected no other can have it.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from pathlib import Path
+
+import psutil
+
+from fleet.broker.reaper import ALONE
+from fleet.clock import clock
+from fleet.declarations import Lane
+from fleet.workers.board import Board, ChildPhase, Phase, Slot
+
+_STOPS_WITHIN = 0.5  # seconds from SIGSTOP until a process is seen to be stopped
+_GIL_FREE_WITHIN = 1.0  # seconds without a look at the retire flag, after which the GIL counts as held
+
+
+class Child:
+    """A started child. `alone` it runs one suspect and ends.
+
+    `expected` says that the supervisor killed it, so that its death says nothing of what it ran. `condemned` are the
+    deliveries that were ended from outside.
+    """
+
+    def __init__(self, root: Path, lane: Lane, folder: Path, metrics: str, *, alone: bool, young_deaths: int) -> None:
+        first = f"{ALONE if alone else ''}{uuid.uuid4()}"
+        self.alone, self.young_deaths, self.started = alone, young_deaths, clock.monotonic()
+        self.worker_ids = [first]
+        self.board = Board.create(folder / first, 1 if alone else lane.threads)
+        self.board.worker_id = first
+        command = [sys.executable, "-m", "fleet.workers.child", "--app", str(root), "--board", str(self.board.path)]
+        try:
+            self.process = subprocess.Popen(
+                [*command, *(["--alone"] if alone else []), lane.name],
+                stdin=subprocess.DEVNULL,
+                start_new_session=True,  # a signal to the terminal's group reaches the supervisor alone
+                env={**os.environ, "PROMETHEUS_MULTIPROC_DIR": metrics},
+            )
+        except BaseException:
+            self.board.remove()
+            raise
+        self.retired_at: float | None = None
+        self.cause: str | None = None  # what it is killed for, where the supervisor does it
+        self.expected = False
+        self.condemned: dict[int, Slot] = {}
+        self.empty_since: float | None = None
+        self.lost: list[tuple[str, str]] = []  # the `on_lost` messages of what was condemned
+        self.began = False
+        self._stopped_since: float | None = None
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+    @property
+    def serving(self) -> bool:
+        """Whether it fetches."""
+        return self.board.phase_of_child == ChildPhase.SERVING
+
+    @property
+    def answered(self) -> bool:
+        """Whether it knows that it retires."""
+        return self.board.phase_of_child >= ChildPhase.RETIRING
+
+    def note_worker_id(self) -> None:
+        """It takes a new id when it was reaped; all of them are to be reaped when it ends."""
+        self.began = self.began or self.board.phase_of_child > ChildPhase.STARTING
+        now = self.board.worker_id
+        if now and now not in self.worker_ids:
+            self.worker_ids.append(now)
+
+    def overrun(self, now: float) -> list[Slot]:
+        """What runs past its hard budget and was not dealt with yet."""
+        return [
+            slot
+            for slot in self.board.read_all()
+            if slot.phase != Phase.IDLE and slot.hard <= now and slot.delivery not in self.condemned
+        ]
+
+    def busy(self) -> bool:
+        """Whether anything but what was condemned runs, or waits to have its end written."""
+        slots = [slot for slot in self.board.read_all() if slot.phase != Phase.IDLE]
+        condemned = sum(slot.delivery in self.condemned for slot in slots)
+        return condemned < len(slots) or self.board.held > condemned
+
+    def in_body(self) -> list[Slot]:
+        """What a child that is gone or stopped was executing, without what was condemned."""
+        slots = self.board.read_stopped()
+        return [slot for slot in slots if slot.phase == Phase.BODY and slot.delivery not in self.condemned]
+
+    def retire(self) -> None:
+        """Tell it to begin no further body."""
+        self.board.retire = True
+        self.retired_at = clock.monotonic()
+
+    def holds_the_gil(self, now: float) -> bool:
+        """Whether nothing has looked at the retire flag for so long that no Python can run in it, or it is stopped."""
+        return now - max(self.board.pulse, self.retired_at or self.started) > _GIL_FREE_WITHIN
+
+    def is_stopped(self) -> bool:
+        """Whether somebody stopped it (SIGSTOP, a debugger)."""
+        try:
+            return psutil.Process(self.pid).status() in (psutil.STATUS_STOPPED, psutil.STATUS_TRACING_STOP)
+        except psutil.NoSuchProcess:
+            return False
+
+    def stopped_for(self, now: float) -> float:
+        """Seconds that it has been seen stopped for without a break."""
+        if not self.is_stopped():
+            self._stopped_since = None
+        elif self._stopped_since is None:
+            self._stopped_since = now
+        return now - self._stopped_since if self._stopped_since is not None else 0.0
+
+    def rss(self) -> int:
+        """Its resident memory in bytes; 0 when it is gone."""
+        try:
+            return int(psutil.Process(self.pid).memory_info().rss)
+        except psutil.NoSuchProcess:
+            return 0
+
+    def kill_if_it_does_not_answer(self) -> bool:
+        """Stop it, look, and kill it unless it has answered meanwhile; whether it was killed."""
+        os.kill(self.pid, signal.SIGSTOP)
+        ends = time.monotonic() + _STOPS_WITHIN
+        while not self.is_stopped() and time.monotonic() < ends and self.process.poll() is None:
+            time.sleep(0.005)
+        if self.answered or not self.holds_the_gil(clock.monotonic()):
+            os.kill(self.pid, signal.SIGCONT)
+            return False
+        self.kill()
+        return True
+
+    def kill(self, cause: str | None = None) -> None:
+        """SIGKILL. Without a cause it is the supervisor's own doing, and no mark on what it ran."""
+        self.cause, self.expected = cause, cause is None
+        self.process.kill()
+
+    def died_of(self) -> str:
+        """The signal or exit code of one that ended."""
+        code = self.process.returncode
+        if self.cause is not None:
+            return self.cause
+        return signal.Signals(-code).name if code < 0 else f"exit code {code}"

@@ -1,0 +1,135 @@
+"""What a supervisor does in Redis about the messages of its children: condemns one, returns those of a dead child.
+
+A message that is condemned here is a dead letter and fenced: whatever its worker still does with it is stale. If its
+actor declared `on_lost`, a message of its own has that run, in another process and after the child is dead; until then
+it is delayed, so that it runs even if the supervisor dies first.
+
+Not guaranteed: `on_lost` for a message that nobody can read.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any
+
+from dramatiq import Message
+
+from fleet import wire
+from fleet.broker import FleetBroker, keys
+from fleet.broker.reaper import Apart, Death, reap
+from fleet.clock import clock
+from fleet.logs import get_logger
+from fleet.workers.board import Slot
+
+log = get_logger(__name__)
+
+LOST = "lost"
+"""The option of a message that runs `on_lost` for another one: why that was lost."""
+
+
+class Verdicts:
+    """Of the queues of one lane; every call raises what redis-py raises when Redis does not answer."""
+
+    def __init__(self, broker: FleetBroker, queues: Sequence[str]) -> None:
+        self._broker, self._queues = broker, queues
+
+    def condemn(self, worker: str, slot: Slot, reason: str, *, lost_after: timedelta) -> tuple[str, str] | None:
+        """Make a running message a dead letter; `on_lost` runs after so long, or once `hurry` gets what is returned.
+
+        None if that delivery has ended meanwhile, or nothing is to be told.
+        """
+        id = slot.id if slot.id is not None else self._by_digest(worker, slot)
+        if id is None:
+            return None
+        ns, queue, client = self._broker.namespace, slot.queue, self._broker.client
+        asked = [keys.acks(ns, worker, queue), keys.held(ns, worker, queue), keys.bodies(ns, queue)]
+        asked += [keys.dead(ns, queue), keys.dead_bodies(ns, queue), keys.dead_details(ns, queue)]
+        asked += [keys.losses(ns, queue), keys.deaths(ns, queue)]
+        ran = clock.monotonic() - slot.started
+        details = {"reason": reason, "actor": slot.actor, "exception": "-", "traceback": "", "worker": worker}
+        details |= {"ran": f"{ran:.1f} s", "died": clock.real_now().isoformat()}
+        raw = id.encode(errors="surrogateescape")
+        body = self._broker.own_scripts.condemn(
+            keys=asked, args=[raw, slot.delivery, json.dumps(details)], client=client
+        )
+        if body is None:
+            return None
+        said = {"queue": queue, "actor": slot.actor, "message_id": slot.message_id, "ran": details["ran"]}
+        log.error("job_lost", **said, reason=reason, dead_letter=True)
+        return self._tell(queue, id, body, reason, lost_after)
+
+    def reap(self, worker: str, death: Death | None) -> None:
+        """Return what a dead child held; what it died in is set apart, or condemned."""
+        broker = self._broker
+        reaped = reap(
+            broker.client,
+            broker.own_scripts,
+            broker.namespace,
+            worker,
+            self._queues,
+            death=death,
+            isolating=True,
+        )
+        for one in reaped.apart:
+            if one.verdict:
+                self.tell(one)
+
+    def tell(self, one: Apart) -> None:
+        """Have `on_lost` run for a dead letter that a reaping made."""
+        raw = one.id.encode(errors="surrogateescape")
+        body = self._broker.client.hget(keys.dead_bodies(self._broker.namespace, one.queue), raw)
+        if isinstance(body, bytes):
+            self._tell(one.queue, one.id, body, one.verdict, timedelta(0))
+
+    def hurry(self, lost: tuple[str, str]) -> None:
+        """Have a delayed `on_lost` run now, since the child is dead."""
+        queue, id = lost
+        ns = self._broker.namespace
+        self._broker.client.zadd(keys.due(ns, queue), {id: 0}, xx=True)
+        self._broker.client.publish(keys.wake(ns), queue)
+
+    def suspects(self) -> int:
+        """How many messages of the lane wait to run alone."""
+        with self._broker.client.pipeline(transaction=False) as pipe:
+            for queue in self._queues:
+                pipe.llen(keys.suspects(self._broker.namespace, queue))
+            return sum(pipe.execute())
+
+    def _tell(self, queue: str, id: str, body: bytes, reason: str, after: timedelta) -> tuple[str, str] | None:
+        try:
+            message: Message[object] = Message.decode(body)
+            actor = self._broker.actors.get(message.actor_name)
+        except Exception as error:
+            log.warning("lost_message_unreadable", queue=queue, id=id, error=repr(error)[:300])
+            return None
+        if getattr(actor, "on_lost", None) is None:
+            return None
+        told = f"{id}-lost"
+        lost: Message[object] = Message(
+            queue_name=queue,
+            actor_name=message.actor_name,
+            args=message.args,
+            kwargs=message.kwargs,
+            options={"redis_message_id": told, LOST: reason},
+            message_id=f"{message.message_id}-lost",
+        )
+        delay = int(wire.duration_ms(after) * clock.rate) if after else None  # the broker takes night time
+        self._broker.accept([(queue, told, lost.encode())], delay)
+        return queue, told
+
+    def _by_digest(self, worker: str, slot: Slot) -> str | None:
+        """The id of a message whose id did not fit on the board."""
+        from hashlib import blake2b
+
+        held: Any = self._broker.client.smembers(keys.acks(self._broker.namespace, worker, slot.queue))
+        for raw in held:
+            if blake2b(raw, digest_size=16).digest() == slot.digest:
+                return str(raw.decode(errors="surrogateescape"))
+        return None
+
+    def ids(self, worker: str, slots: Sequence[Slot]) -> list[tuple[str, str]]:
+        """Queue and id of what stands on a board."""
+        found = [(slot.queue, slot.id if slot.id is not None else self._by_digest(worker, slot)) for slot in slots]
+        return [(queue, id) for queue, id in found if id is not None]
