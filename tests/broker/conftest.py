@@ -15,6 +15,7 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from tests.broker.proxy import Proxy
+from tests.broker.sides import Side
 from tests.broker.station import Station
 from tests.waiting import wait_until
 
@@ -22,6 +23,17 @@ from tests.waiting import wait_until
 @pytest.fixture
 def station(redis_url: str, namespace: str) -> Iterator[Station]:
     made = Station(redis_url, namespace)
+    yield made
+    made.stop()
+
+
+@pytest.fixture(params=["stock", "ours"])
+def side(
+    request: pytest.FixtureRequest, redis_url: str, namespace: str, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Side]:
+    """Dramatiq's broker and worker, then ours; its broker is the global one, which pipelines and groups ask for."""
+    made = Side(request.param, redis_url, namespace)
+    monkeypatch.setattr("dramatiq.broker.global_broker", made.broker)
     yield made
     made.stop()
 
