@@ -73,6 +73,7 @@ def run(app: App, lane: Lane, board: Board, *, alone: bool) -> None:
         signal.signal(number, on_signal)
     _take_place(lane)
     broker = process_broker()
+    broker.emit_after("process_boot")  # middleware of Dramatiq's starts its threads here
     threads, prefetch = (1, 1) if alone else (lane.threads, lane.prefetch)
     worker = FleetWorker(
         broker, queues=set(lane.queues), worker_threads=threads, prefetch=prefetch, board=board, alone=alone

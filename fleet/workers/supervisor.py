@@ -84,6 +84,9 @@ class Supervisor:
         watch = self._watch()
         presence.start()
         watch.start()
+        for fork in [fork for middleware in self._broker.middleware for fork in middleware.forks]:
+            # Stock's command runs them beside its workers; a supervisor has children that take messages, and no others.
+            log.warning("fork_not_run", function=f"{fork.__module__}:{fork.__name__}", instead="a process of its own")
         log.info("lane_started", lane=self._lane.name, processes=self._lane.processes, metrics=where)
         try:
             for _ in range(self._lane.processes):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -123,3 +124,14 @@ def metric(url: str, pattern: str) -> float:
     with urllib.request.urlopen(url, timeout=5) as answer:
         found = re.findall(rf"^{pattern} (\S+)$", answer.read().decode(), re.MULTILINE)
     return float(found[0]) if found else -1.0
+
+
+def test_middleware_hears_each_worker_process_boot_and_a_fork_that_it_wants_is_named_once_and_not_run(
+    supervise: Supervise,
+) -> None:
+    lane = supervise(TEST_PROCESSES="2")
+    lane.ready(2)
+    booted = {json.loads(line)["pid"] for line in lane.logged("third_party_booted")}
+    assert booted == lane.children()
+    (told,) = lane.logged("fork_not_run")
+    assert "actors.jobs:serve_figures" in told
