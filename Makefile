@@ -5,11 +5,15 @@ NIGHT_SEED ?= 1
 BIN := .venv/bin
 RUN_STAMP := .venv/.installed
 DEV_STAMP := .venv/.installed-dev
+LOWEST := .venv/lowest
+# What speaks to Dramatiq and to Redis itself; `make test` plays its core.
+LOWEST_CORE := tests/architecture/test_versions.py tests/broker tests/middleware
+LOWEST_TESTS ?= $(LOWEST_CORE) tests/workers tests/beat
 
-.PHONY: help night up test soak bench check clean
+.PHONY: help night up test test-lowest soak bench check clean
 
 help:  ## what can be made
-	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
 night: $(RUN_STAMP)  ## play one whole night on embedded servers (NIGHT_SECONDS=120, NIGHT_SEED=1)
 	$(BIN)/python -m books.night --seconds $(NIGHT_SECONDS) --seed $(NIGHT_SEED) $(NIGHT_ARGS)
@@ -20,6 +24,10 @@ up: $(RUN_STAMP)  ## run the same fleet on the real clock until Ctrl-C
 test: $(DEV_STAMP)  ## everything: checks and tests, from nothing
 	$(MAKE) check
 	$(BIN)/python -m pytest $(TEST_ARGS)
+	$(MAKE) test-lowest LOWEST_TESTS="$(LOWEST_CORE)"
+
+test-lowest: $(LOWEST)/.installed  ## the broker and the workers on the lowest dramatiq and redis that pyproject.toml allows
+	PYTHONPATH=$(CURDIR)/$(LOWEST) $(BIN)/python -m pytest $(LOWEST_TESTS) $(LOWEST_ARGS)
 
 soak: $(DEV_STAMP)  ## the long tests: whole nights with a guard taken out
 	$(BIN)/python -m pytest -m soak $(TEST_ARGS)
@@ -42,6 +50,11 @@ $(RUN_STAMP): requirements.txt pyproject.toml
 
 $(DEV_STAMP): requirements-dev.txt $(RUN_STAMP)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-dev.txt
+	@touch $@
+
+$(LOWEST)/.installed: requirements-lowest.txt $(DEV_STAMP)
+	rm -rf $(LOWEST)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes --no-deps --target $(LOWEST) -r requirements-lowest.txt
 	@touch $@
 
 clean:  ## remove what was made

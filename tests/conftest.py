@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import dramatiq
 import pytest
 import redis
 from sqlalchemy import create_engine, text
@@ -28,6 +29,11 @@ from fleet.storage.migrate import migrate
 
 ROOT = Path(__file__).parent.parent
 _KEPT = ("FLEET_REDIS_URL", "FLEET_DATABASE_URL")
+
+
+def pytest_report_header() -> str:
+    """The versions that this run is about: the pinned ones, or the lowest (`make test-lowest`)."""
+    return f"dramatiq {dramatiq.__version__}, redis-py {redis.__version__}"
 
 
 @pytest.fixture(scope="session")

@@ -20,6 +20,7 @@ from dramatiq import Message
 
 from fleet import embedded, wire
 from fleet.broker import keys
+from tests.environment import child_path
 from tests.waiting import wait_until
 
 TTL = timedelta(seconds=2)
@@ -76,7 +77,7 @@ class Beats:
             "FLEET_LEADER_TTL": "PT2S",
             "FLEET_LEADER_RENEWAL": "PT0.5S",
             "FLEET_LOG_FORMAT": "json",
-            "PYTHONPATH": str(ROOT),
+            "PYTHONPATH": child_path(ROOT),
         }
         for room, name, text in (
             ("actors", "ticks", ACTORS),

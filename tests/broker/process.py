@@ -24,6 +24,7 @@ from dramatiq.middleware import Retries
 from fleet.broker import FleetBroker
 from fleet.workers.worker import FleetWorker
 from tests.broker.station import LOST_AFTER, QUEUE
+from tests.environment import child_path
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -62,7 +63,7 @@ def process(kind: str, url: str, namespace: str, threads: int = 1) -> Iterator[s
     started = subprocess.Popen(
         command,
         cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        env={**os.environ, "PYTHONPATH": child_path(ROOT)},
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
     )

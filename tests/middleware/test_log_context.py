@@ -13,6 +13,8 @@ from typing import Any
 import pytest
 import redis
 
+from tests.environment import child_path
+
 ROOT = Path(__file__).parent.parent.parent
 SECRET = "DE89370400440532013000"
 JOBS = """
@@ -77,7 +79,7 @@ def log_text(servers: Any, tmp_path_factory: pytest.TempPathFactory) -> str:
     environment = kept | {
         "FLEET_REDIS_URL": servers.redis_url,
         "FLEET_NAMESPACE": namespace,
-        "PYTHONPATH": str(ROOT),
+        "PYTHONPATH": child_path(ROOT),
     }
     ended = subprocess.run(
         [sys.executable, str(folder / "jobs.py"), SECRET],
