@@ -86,7 +86,7 @@ class FleetBroker(RedisBroker):
         namespace: str = "dramatiq",
     ) -> None:
         # Not RedisBroker's: that one wants its URL now, and importing actors must not read the environment.
-        self._hooks: dict[str, list[Callable[..., Any]]] = {}
+        self._hooks: tuple[list[Middleware], dict[str, list[Callable[..., Any]]]] = ([], {})
         Broker.__init__(self, middleware=middleware)
         self._settings, self._url, self._namespace = settings, url, namespace
         if client is not None:
@@ -126,13 +126,21 @@ class FleetBroker(RedisBroker):
             self.queues.add(queue_name)
             self.emit_after("declare_queue", queue_name)
 
+    def flush(self, queue_name: str) -> None:
+        """Drop a queue's messages: waiting, delayed, held by this process, and dead letters."""
+        ns = self.namespace
+        held = keys.held(ns, self.broker_id, queue_name)
+        self.client.delete(keys.due(ns, queue_name), keys.dead_details(ns, queue_name), held)
+        super().flush(queue_name)  # after it: a due id without its body is passed over, a body without its id is lost
+
     def enqueue(self, message: Message[Any], *, delay: int | None = None) -> Message[Any]:
-        """Send a message, or settle the retry of the one this thread works on; `delay` is in night milliseconds.
+        """Send a message, or settle the retry of the one whose hooks this thread runs; `delay` in night milliseconds.
 
         Raises `MessageTooLarge`, or `NotAccepted` when Redis does not take it within about two seconds.
         """
         settling = current.settling
-        if settling is not None and settling.message_id == message.message_id:
+        if settling is not None and settling.retried_by(message):
+            message = message.copy()  # a hook may write into what is sent, and not into what ran
             self.emit_before("enqueue", message, delay)
             settling.retry = (_sealed(message)[1], self._real_ms(delay) or 0)
             self.emit_after("enqueue", message, delay)
@@ -242,12 +250,6 @@ class FleetBroker(RedisBroker):
     def _real_ms(delay: int | None) -> int | None:
         return None if delay is None else int(delay / clock.rate)
 
-    def add_middleware(
-        self, middleware: Middleware, *, before: type[Middleware] | None = None, after: type[Middleware] | None = None
-    ) -> None:
-        super().add_middleware(middleware, before=before, after=after)
-        self._hooks.clear()
-
     def emit_before(self, signal: str, *args: Any, **kwargs: Any) -> None:
         """As stock, calling only hooks that a middleware defines; one that breaks is noted for the message's end."""
         for hook in self._hooks_of(f"before_{signal}"):
@@ -267,12 +269,15 @@ class FleetBroker(RedisBroker):
                 _hook_broke(f"after_{signal}", hook, error, args)
 
     def _hooks_of(self, name: str) -> list[Callable[..., Any]]:
-        hooks = self._hooks.get(name)
+        listed, known = self._hooks
+        if listed != self.middleware:  # which anybody may edit
+            listed, known = self._hooks = (list(self.middleware), {})
+        hooks = known.get(name)
         if hooks is None:
-            order = self.middleware if name.startswith("before_") else reversed(self.middleware)
+            order = listed if name.startswith("before_") else reversed(listed)
             stock = getattr(Middleware, name, None)
             hooks = [getattr(m, name) for m in order if getattr(type(m), name, None) is not stock or name in vars(m)]
-            self._hooks[name] = hooks
+            known[name] = hooks
         return hooks
 
     def presume_dead(self, worker_id: str, queues: Iterable[str]) -> int:
@@ -320,5 +325,10 @@ def _hook_broke(name: str, hook: Callable[..., Any], error: Exception, args: tup
     log.exception("hook_broke", hook=name, middleware=type(getattr(hook, "__self__", hook)).__name__, error=repr(error))
     settling = current.settling
     # A hook that breaks over another message, one that a job sends, is no reason to run this one again.
-    if settling is not None and args and getattr(args[0], "message_id", None) == settling.message_id:
+    if (
+        settling is not None
+        and not settling.in_body
+        and args
+        and getattr(args[0], "message_id", None) == settling.message_id
+    ):
         settling.broken_hook = error

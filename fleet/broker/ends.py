@@ -8,15 +8,18 @@ A message ends as exactly one of:
     dropped   a middleware refused it (expired, skipped): counted, and no dead letter
     dead      its work failed for good: a dead letter with its reason
 
-A retry is not sent by whoever asks for it: `FleetBroker.enqueue` notes it here when the message is the one this thread
-works on, and the script that ends the message stores it. So a retry that cannot be stored leaves the message held.
+A retry is not sent by the hook that asks for it: `FleetBroker.enqueue` notes it here when the message is the one this
+thread works on, and the script that ends the message stores it. So a retry that cannot be stored leaves the message
+held.
 """
 
 from __future__ import annotations
 
 import threading
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
+
+from dramatiq.message import Message
 
 Kind = Literal["done", "retry", "back", "drop", "dead"]
 
@@ -59,8 +62,18 @@ class Settling:
     """What is known so far of the end of the message that a thread works on."""
 
     message_id: str
+    queue: str
+    in_body: bool = False
     retry: tuple[bytes, int] | None = None
     broken_hook: BaseException | None = None
+
+    def retried_by(self, message: Message[Any]) -> bool:
+        """Whether the sending of this message is the retry of the one that is settled.
+
+        What a body sends is sent, also itself; so is a message for another queue, and every one after the first.
+        """
+        same = message.message_id == self.message_id and message.queue_name == self.queue
+        return same and not self.in_body and self.retry is None
 
 
 class _Current(threading.local):

@@ -85,9 +85,11 @@ class FleetWorkerThread(WorkerThread):
 
     def _refuse(self, message: FleetMessage) -> None:
         """A dead letter of a message whose actor nobody here declared."""
+        error = ActorNotFound(message.actor_name)  # type: ignore[no-untyped-call]
         message.fail()
+        message.stuff_exception(error)
         self.broker.emit_before("nack", message)
-        self.pump.end(unreadable(message.fetched, ActorNotFound(message.actor_name)))  # type: ignore[no-untyped-call]
+        self.pump.end(unreadable(message.fetched, error))
         self.broker.emit_after("nack", message)
 
     def process_message(self, message: MessageProxy) -> None:
@@ -98,7 +100,7 @@ class FleetWorkerThread(WorkerThread):
         """
         assert isinstance(message, FleetMessage)
         end = message.fetched.end("back")
-        current.settling = settling = Settling(message.message_id)
+        current.settling = settling = Settling(message.message_id, message.queue_name)
         try:
             self._note(message)
             end = self._run(message, settling)
@@ -134,11 +136,7 @@ class FleetWorkerThread(WorkerThread):
                 raise settling.broken_hook
             result = None
             if not message.failed:
-                if self.slot is not None and self.slot.body():
-                    raise _Retiring
-                result = self.broker.get_actor(message.actor_name)(*message.args, **message.kwargs)
-            if self.slot is not None:
-                self.slot.ending()
+                result = self._body(message, settling)
             self.broker.emit_after("process_message", message, result=result)
         except SkipMessage as error:
             if message.failed:
@@ -148,8 +146,6 @@ class FleetWorkerThread(WorkerThread):
                 return message.fetched.end("back")
             return self._settled(message, settling, skipped=error)
         except BaseException as error:
-            if self.slot is not None:
-                self.slot.ending()
             failure = error
             message.stuff_exception(error)
             self.broker.emit_after("process_message", message, exception=error)
@@ -159,6 +155,18 @@ class FleetWorkerThread(WorkerThread):
             return self._settled(message, settling, failure=failure)
         finally:
             del failure  # it holds this frame by its traceback, and would live on until a garbage collection
+
+    def _body(self, message: FleetMessage, settling: Settling) -> Any:
+        if self.slot is not None and self.slot.body():
+            raise _Retiring
+        actor = self.broker.get_actor(message.actor_name)
+        settling.in_body = True
+        try:
+            return actor(*message.args, **message.kwargs)
+        finally:
+            settling.in_body = False
+            if self.slot is not None:
+                self.slot.ending()
 
     def _settled(
         self,
