@@ -25,14 +25,15 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import redis
 from dramatiq.actor import Actor
 from dramatiq.broker import Broker
-from dramatiq.brokers.redis import DEFAULT_DEAD_MESSAGE_TTL, DEFAULT_HEARTBEAT_TIMEOUT, RedisBroker, _scripts
+from dramatiq.brokers.redis import DEFAULT_DEAD_MESSAGE_TTL, DEFAULT_HEARTBEAT_TIMEOUT, _scripts
 from dramatiq.errors import BrokerError
 from dramatiq.message import Message
-from dramatiq.middleware import Middleware, MiddlewareError
+from dramatiq.middleware import Middleware
 
 from fleet.broker import bulk, keys
 from fleet.broker.connection import client_from
 from fleet.broker.ends import current
+from fleet.broker.hooks import HookedBroker
 from fleet.broker.reaper import reap
 from fleet.broker.rights import refusal
 from fleet.broker.scripts import Scripts
@@ -69,7 +70,7 @@ class NotAccepted(FleetError, BrokerError):
         self.accepted, self.unknown = accepted, unknown
 
 
-class FleetBroker(RedisBroker):
+class FleetBroker(HookedBroker):
     """A Redis broker that reads its settings and connects when it is first used.
 
     `lanes` maps each queue to its lane once an application is loaded; a process that only sends leaves it empty. Give
@@ -250,36 +251,6 @@ class FleetBroker(RedisBroker):
     def _real_ms(delay: int | None) -> int | None:
         return None if delay is None else int(delay / clock.rate)
 
-    def emit_before(self, signal: str, *args: Any, **kwargs: Any) -> None:
-        """As stock, calling only hooks that a middleware defines; one that breaks is noted for the message's end."""
-        for hook in self._hooks_of(f"before_{signal}"):
-            try:
-                hook(self, *args, **kwargs)
-            except MiddlewareError:
-                raise
-            except Exception as error:
-                _hook_broke(f"before_{signal}", hook, error, args)
-
-    def emit_after(self, signal: str, *args: Any, **kwargs: Any) -> None:
-        """As stock, in reverse order; a hook that breaks is noted for the message's end."""
-        for hook in self._hooks_of(f"after_{signal}"):
-            try:
-                hook(self, *args, **kwargs)
-            except Exception as error:
-                _hook_broke(f"after_{signal}", hook, error, args)
-
-    def _hooks_of(self, name: str) -> list[Callable[..., Any]]:
-        listed, known = self._hooks
-        if listed != self.middleware:  # which anybody may edit
-            listed, known = self._hooks = (list(self.middleware), {})
-        hooks = known.get(name)
-        if hooks is None:
-            order = listed if name.startswith("before_") else reversed(listed)
-            stock = getattr(Middleware, name, None)
-            hooks = [getattr(m, name) for m in order if getattr(type(m), name, None) is not stock or name in vars(m)]
-            known[name] = hooks
-        return hooks
-
     def presume_dead(self, worker_id: str, queues: Iterable[str]) -> int:
         """Return what a worker that is known to have ended held, to the front of its queues; returns how many."""
         return reap(self.client, self.own_scripts, self.namespace, worker_id, queues).returned
@@ -319,16 +290,3 @@ def _chunks(sealed: Iterator[Sealed]) -> Iterator[list[Sealed]]:
 def _check_size(actor: str, encoded: bytes) -> None:
     if len(encoded) > LARGEST_MESSAGE:
         raise MessageTooLarge(actor, len(encoded), LARGEST_MESSAGE)
-
-
-def _hook_broke(name: str, hook: Callable[..., Any], error: Exception, args: tuple[Any, ...]) -> None:
-    log.exception("hook_broke", hook=name, middleware=type(getattr(hook, "__self__", hook)).__name__, error=repr(error))
-    settling = current.settling
-    # A hook that breaks over another message, one that a job sends, is no reason to run this one again.
-    if (
-        settling is not None
-        and not settling.in_body
-        and args
-        and getattr(args[0], "message_id", None) == settling.message_id
-    ):
-        settling.broken_hook = error

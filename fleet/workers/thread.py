@@ -156,7 +156,7 @@ class FleetWorkerThread(WorkerThread):
         finally:
             del failure  # it holds this frame by its traceback, and would live on until a garbage collection
 
-    def _body(self, message: FleetMessage, settling: Settling) -> Any:
+    def _body(self, message: FleetMessage, settling: Settling) -> object:
         if self.slot is not None and self.slot.body():
             raise _Retiring
         actor = self.broker.get_actor(message.actor_name)
