@@ -101,7 +101,7 @@ def reap(
             for queue, id, verdict in zip(apart[::3], apart[1::3], apart[2::3], strict=True)
         ),
     )
-    say = log.info if stock and not reaped.returned else log.warning
+    say = log.warning if reaped.returned or reaped.apart else log.info
     say("worker_reaped", worker=worker, returned=reaped.returned, apart=len(reaped.apart))
     for one in reaped.apart:
         if one.verdict:

@@ -30,6 +30,7 @@ from fleet.broker.reaper import Death
 from fleet.catalogue import publish_catalogue
 from fleet.clock import clock
 from fleet.declarations import Lane
+from fleet.errors import ServerUnreachable
 from fleet.logs import get_logger
 from fleet.servers import require_broker
 from fleet.workers.isolation import Isolation
@@ -49,6 +50,7 @@ _ANSWERS_WITHIN = 1.0  # seconds from the retire flag to the child's answer
 _ENDS_WRITTEN_AFTER = 0.2  # seconds a retired child must be seen idle: a few of its pulses
 _GOES_WITHIN = 5.0  # seconds for a retired child that is idle to end by itself
 _PAST_DRAIN = 10.0  # seconds a child gets beyond its drain to interrupt and hand back what it holds
+_REDIS_AGAIN_SECONDS = 1.0
 _LOST_MARGIN = timedelta(minutes=5)
 
 
@@ -71,13 +73,14 @@ class Supervisor:
     def run(self) -> None:
         """Serve until SIGTERM or SIGINT; a second signal ends the children at once.
 
-        Raises `ServerUnreachable`, `ServerRefused` or `ServerTooOld` if Redis cannot be used at the start.
+        While Redis does not answer it waits, and says so once. Raises `ServerRefused` or `ServerTooOld` for what no
+        restart would mend.
         """
-        require_broker(self._broker)
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._on_signal)
         signal.signal(signal.SIGHUP, lambda *_: self._hangup.set())
         where = self._serve_metrics()
+        self._wait_for_redis()
         presence = Presence(
             self._broker.client, self._broker.namespace, lambda: Report("supervisor", self._lane.name, metrics=where)
         )
@@ -89,8 +92,9 @@ class Supervisor:
             log.warning("fork_not_run", function=f"{fork.__module__}:{fork.__name__}", instead="a process of its own")
         log.info("lane_started", lane=self._lane.name, processes=self._lane.processes, metrics=where)
         try:
-            for _ in range(self._lane.processes):
-                self._start(0)
+            if not self._stop.is_set():
+                for _ in range(self._lane.processes):
+                    self._start(0)
             while not self._stop.wait(_TICK_SECONDS):
                 self._tick()
             self._drain()
@@ -99,6 +103,18 @@ class Supervisor:
             presence.stop()
             self._rooms.remove()
         log.info("lane_ended", lane=self._lane.name)
+
+    def _wait_for_redis(self) -> None:
+        said = False
+        while not self._stop.is_set():
+            try:
+                require_broker(self._broker)
+                return
+            except ServerUnreachable as error:
+                if not said:
+                    log.error("lane_waits_for_redis", lane=self._lane.name, error=str(error), tries_again_every="1s")
+                said = True
+                self._stop.wait(_REDIS_AGAIN_SECONDS)
 
     def _on_signal(self, *_: object) -> None:
         if self._stop.is_set():
@@ -180,7 +196,7 @@ class Supervisor:
             child.kill()
         elif child.retired_at is not None:
             self._see_off(child, now)
-        elif child.answered and not draining:  # a deadline was raised in it
+        elif child.answered and not draining and not child.alone:  # a deadline was raised in it
             self._retire(child, "a deadline was raised in it")
 
     def _longest_hard(self) -> timedelta:
