@@ -16,6 +16,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import dramatiq
+
+# Its plugin imports it after the last test, parsing its source, which CPython 3.11 cannot while a thread parses too
+# (a traceback that is being printed): "AST constructor recursion depth mismatch".
+import hypothesis  # noqa: F401
 import pytest
 import redis
 from sqlalchemy import create_engine, text

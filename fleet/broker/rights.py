@@ -18,14 +18,14 @@ from fleet.broker.scripts import Scripts
 from fleet.errors import ServerRefused
 
 _ON_A_KEY: dict[str, tuple[str, ...]] = {
-    "": ("DEL", "EXISTS", "GET", "HGETALL", "HLEN", "INCR", "LLEN", "LPOP", "PTTL", "SMEMBERS", "ZCARD"),
+    "": ("DEL", "EXISTS", "GET", "HGETALL", "HLEN", "INCR", "LLEN", "LPOP", "PTTL", "SMEMBERS", "WATCH", "ZCARD"),
     "1": ("EXPIRE", "HDEL", "HEXISTS", "HGET", "HMGET", "LINDEX", "LPUSH", "PEXPIRE", "RPUSH", "SADD", "SET"),
     "m": ("SISMEMBER", "SREM", "ZREM", "ZSCORE"),
     "0 1": ("HSET", "HSETNX", "ZADD", "ZRANGE", "ZRANGEBYSCORE", "ZREVRANGE", "HINCRBY"),
     "* field value": ("XADD",),
 }
 """The commands that scripts and processes give on keys, by arguments that each could have behind its key."""
-_ON_NO_KEY = ("MULTI", "EXEC", "PING", "TIME", "UNSUBSCRIBE", "SELECT 0", "SCRIPT LOAD x", "EVALSHA x 0")
+_ON_NO_KEY = ("MULTI", "EXEC", "PING", "TIME", "UNSUBSCRIBE", "UNWATCH", "SELECT 0", "SCRIPT LOAD x", "EVALSHA x 0")
 _RIGHTS_ARE_IN = "the rights that it needs are in docs/redis.md"
 
 

@@ -123,4 +123,4 @@ def test_a_worker_publishes_its_actors_again_while_it_works(
         age(redis_client, namespace, days=8)
         wait_until(lambda: "note" in read_catalogue(station.broker))
     finally:
-        beating.stop(left=0)
+        beating.stop()

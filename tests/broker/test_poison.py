@@ -66,7 +66,7 @@ def test_each_kind_of_poison_is_a_dead_letter_with_its_reason_and_the_lane_goes_
     kept = redis_client.hgetall(keys.dead_bodies(namespace, QUEUE))
     assert {id.decode() for id in kept} == set(POISON)
     assert kept[b"no utf-8"] == POISON["no utf-8"][0]
-    assert all(thread.is_alive() for thread in (*worker.workers, worker.pump, worker.watch, worker.wake))
+    assert all(thread.is_alive() for thread in (*worker.workers, worker.pump, worker._watch, worker.wake) if thread)
 
 
 @pytest.mark.parametrize("id", [b"\xff\xfe", b"", b"a\nb", b"\x00", "ü".encode(), b"%s {x}"])
