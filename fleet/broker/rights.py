@@ -20,7 +20,7 @@ from fleet.errors import ServerRefused
 _ON_A_KEY: dict[str, tuple[str, ...]] = {
     "": ("DEL", "EXISTS", "GET", "HGETALL", "HLEN", "INCR", "LLEN", "LPOP", "PTTL", "SMEMBERS", "WATCH", "ZCARD"),
     "1": ("EXPIRE", "HDEL", "HEXISTS", "HGET", "HMGET", "LINDEX", "LPUSH", "PEXPIRE", "RPUSH", "SADD", "SET"),
-    "m": ("SISMEMBER", "SREM", "ZREM", "ZSCORE"),
+    "m": ("SISMEMBER", "SREM", "ZMSCORE", "ZREM", "ZSCORE"),
     "0 1": ("HSET", "HSETNX", "ZADD", "ZRANGE", "ZRANGEBYSCORE", "ZREVRANGE", "HINCRBY"),
     "* field value": ("XADD",),
 }

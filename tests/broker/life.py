@@ -45,9 +45,9 @@ def live(station: Station) -> None:
     doomed.send("discarded", 9)
     wait_until(lambda: ran["delayed"] and ran["retried"] == 2 and len(station.letters()) == 2)
     [again, no_more] = sorted(dead.letters(broker, [QUEUE]), key=lambda letter: str(letter.message), reverse=True)
-    assert list(dead.requeue(broker, [again], a_second=1_000)) == ["moved"]
+    assert list(dead.requeue(broker, [again.place], a_second=1_000)) == ["moved"]
     wait_until(lambda: ran["requeued"] == 2, AT_ONCE)
-    assert sum(dead.discard(broker, [no_more])) == 1
+    assert sum(dead.discard(broker, [no_more.place])) == 1
     assert dead.trim(broker, QUEUE) == 0
     wait_until(lambda: ran["reaped"])
     _read(station)
