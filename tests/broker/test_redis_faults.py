@@ -132,10 +132,12 @@ def test_redis_is_busy_with_somebodys_script(work: Work, own_redis: OwnRedis) ->
         wait_until(lambda: work.said("redis") == ["redis_lost"])
         with pytest.raises(NotAccepted, match=r"BUSY|busy"):
             work.note.send(1)
-        admin.script_kill()
+        threading.Timer(0.4, admin.script_kill).start()
+        work.note.send(3)  # waits for the script to end
         busy.join()
         work.note.send(2)
         work.runs(2, BACK_WITHIN)
+        work.runs(3, BACK_WITHIN)
         wait_until(lambda: work.said("redis") == ["redis_lost", "redis_back"])
         assert 1 not in work.ran
 

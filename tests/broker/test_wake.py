@@ -12,7 +12,7 @@ from structlog.testing import capture_logs
 from fleet.broker import keys, pump
 from tests.broker.conftest import OwnRedis
 from tests.broker.proxy import Proxy
-from tests.broker.station import QUEUE, Station
+from tests.broker.station import QUEUE, Station, stock
 from tests.waiting import wait_until
 
 Keep = Callable[[Station], Station]
@@ -31,6 +31,19 @@ def test_a_message_starts_at_once_on_an_idle_queue(station: Station) -> None:
     for number in range(20):
         note.send(number)
         wait_until(lambda number=number: number in ran, AT_ONCE)
+
+
+def test_our_message_wakes_for_what_a_stock_producer_pushed_without_a_word_before_it(station: Station) -> None:
+    ran: list[int] = []
+    note = station.actor(ran.append, actor_name="note")
+    worker = station.work()
+    wait_until(lambda: station.broker.client.sismember(keys.awaited(station.namespace), QUEUE))
+    theirs = stock(station.url, station.namespace)
+    theirs.enqueue(note.message(1))
+    assert not worker.pump.held
+    note.send(2)
+    wait_until(lambda: sorted(ran) == [1, 2], AT_ONCE)
+    theirs.close()
 
 
 def test_a_retry_and_a_message_that_was_handed_back_start_at_once(station: Station, stations: Keep) -> None:
