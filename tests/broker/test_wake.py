@@ -37,12 +37,16 @@ def test_our_message_wakes_for_what_a_stock_producer_pushed_without_a_word_befor
     ran: list[int] = []
     note = station.actor(ran.append, actor_name="note")
     worker = station.work()
-    wait_until(lambda: station.broker.client.sismember(keys.awaited(station.namespace), QUEUE))
+    client = station.broker.client
+    wait_until(lambda: client.pubsub_numsub(keys.wake(station.namespace))[0][1])
+    note.send(0)
+    wait_until(lambda: ran == [0] and not worker.pump.held)
+    wait_until(lambda: client.sismember(keys.awaited(station.namespace), QUEUE))
     theirs = stock(station.url, station.namespace)
     theirs.enqueue(note.message(1))
     assert not worker.pump.held
     note.send(2)
-    wait_until(lambda: sorted(ran) == [1, 2], AT_ONCE)
+    wait_until(lambda: sorted(ran) == [0, 1, 2], AT_ONCE)
     theirs.close()
 
 
