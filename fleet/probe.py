@@ -18,7 +18,7 @@ from fleet.clock import clock
 
 @dataclass(frozen=True)
 class QueueReading:
-    """Counts of messages; `oldest_age` is how long the first waiting one has waited, in night time."""
+    """Counts of messages; suspects are among the `ready`. `oldest_age` is the first waiting one's, in night time."""
 
     queue: str
     ready: int
@@ -44,13 +44,15 @@ def read(broker: FleetBroker | None = None, queues: Iterable[str] | None = None)
     with client.pipeline(transaction=False) as pipe:
         for name in names:
             pipe.llen(keys.queue(ns, name))
+            pipe.llen(keys.suspects(ns, name))
             pipe.hlen(keys.bodies(ns, name))
             pipe.hlen(keys.bodies(ns, keys.delayed(name)))
             pipe.zcard(keys.due(ns, name))
             pipe.zcard(keys.dead(ns, name))
             pipe.lindex(keys.queue(ns, name), 0)
         rows = pipe.execute()
-    figures = [rows[start : start + 6] for start in range(0, len(rows), 6)]
+    by_queue = [rows[start : start + 7] for start in range(0, len(rows), 7)]
+    figures = [(waiting + suspects, *others) for waiting, suspects, *others in by_queue]
     with client.pipeline(transaction=False) as pipe:
         for name, (*_, oldest) in zip(names, figures, strict=True):
             pipe.hget(keys.bodies(ns, name), oldest or "")

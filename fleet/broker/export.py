@@ -94,10 +94,15 @@ def require_nobody_serves(
 def export(broker: FleetBroker, queue: str) -> Iterator[Exported]:
     """Move a queue's delayed messages, soonest first, a chunk at a time; yields what became of each chunk.
 
+    Its suspects, which wait to run alone, return to the queue before.
+
     Raises `StillServed` when a Nightshift worker begins to serve the queue, `ServerUnreachable` when Redis goes; in
     both cases it may be run again.
     """
     ns, stays = broker.namespace, 0
+    # Stock knows nothing of suspects either; they are at the front again, where they were.
+    while broker.client.lmove(keys.suspects(ns, queue), keys.queue(ns, queue), "RIGHT", "LEFT"):
+        pass
     while True:
         if found := serving(broker, [queue]):
             raise _still_served(found, str)

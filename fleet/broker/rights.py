@@ -21,6 +21,7 @@ _ON_A_KEY: dict[str, tuple[str, ...]] = {
     "": ("DEL", "EXISTS", "GET", "HGETALL", "HLEN", "INCR", "LLEN", "LPOP", "PTTL", "SMEMBERS", "WATCH", "ZCARD"),
     "1": ("EXPIRE", "HDEL", "HEXISTS", "HGET", "HMGET", "LINDEX", "LPUSH", "PEXPIRE", "RPUSH", "SADD", "SET"),
     "m": ("SISMEMBER", "SREM", "ZMSCORE", "ZREM", "ZSCORE"),
+    "KEY RIGHT LEFT": ("LMOVE",),
     "0 1": ("HSET", "HSETNX", "ZADD", "ZRANGE", "ZRANGEBYSCORE", "ZREVRANGE", "HINCRBY"),
     "* field value": ("XADD",),
 }
@@ -61,8 +62,16 @@ def require_rights(client: redis.Redis, scripts: Scripts, namespace: str) -> Non
 
 def _asked(namespace: str) -> list[list[str]]:
     of_fleet, of_dramatiq, channel = keys.beats(namespace), keys.queue(namespace, "queue"), keys.wake(namespace)
-    on_keys = [[command, of_fleet, *more.split()] for more, some in _ON_A_KEY.items() for command in some]
-    others = [["GET", of_dramatiq], ["PUBLISH", channel, ""], ["SUBSCRIBE", channel]]
+    on_keys = [
+        [command, of_fleet, *more.replace("KEY", of_fleet).split()]
+        for more, some in _ON_A_KEY.items()
+        for command in some
+    ]
+    others = [
+        ["GET", of_dramatiq],
+        ["PUBLISH", channel, ""],
+        ["SUBSCRIBE", channel],
+    ]
     return [*on_keys, *others, *(words.split() for words in _ON_NO_KEY)]
 
 

@@ -165,6 +165,15 @@ def test_a_killed_worker_is_reaped_before_the_export_and_what_it_held_is_for_sto
     assert list(places(redis_client, namespace).values()) == [["waiting"]]
 
 
+def test_suspects_are_at_the_front_of_their_queue_again(
+    station: Station, redis_client: redis.Redis, namespace: str
+) -> None:
+    redis_client.rpush(keys.queue(namespace, QUEUE), "waits")
+    redis_client.rpush(keys.suspects(namespace, QUEUE), "first", "second")
+    assert list(export(station.broker, QUEUE)) == []
+    assert redis_client.lrange(keys.queue(namespace, QUEUE), 0, -1) == [b"first", b"second", b"waits"]
+
+
 def test_the_command_line_counts_first_and_moves_only_when_told(
     station: Station, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -63,6 +63,13 @@ def test_waiting_held_delayed_and_dead_messages_are_told_apart(stock: RedisBroke
     consumer.close()
 
 
+def test_a_suspect_waits_like_others(stock: RedisBroker, ours: FleetBroker) -> None:
+    stock.enqueue(letter())
+    ours.client.lmove(keys.queue(ours.namespace, "post"), keys.suspects(ours.namespace, "post"))
+    (reading,) = probe.read(ours, ["post"])
+    assert (reading.ready, reading.in_flight) == (1, 0)
+
+
 def test_the_age_is_that_of_the_first_waiting_message(stock: RedisBroker, ours: FleetBroker) -> None:
     stock.enqueue(letter(age=timedelta(minutes=3)))
     stock.enqueue(letter(age=timedelta(minutes=9)))
