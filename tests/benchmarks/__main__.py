@@ -11,7 +11,7 @@ import tempfile
 from pathlib import Path
 
 from fleet import embedded
-from tests.benchmarks import drain, fan_out, idle_queues, latency_idle, latency_steady, report, sleepers
+from tests.benchmarks import board, drain, fan_out, idle_queues, latency_idle, latency_steady, report, sleepers
 from tests.benchmarks.contest import Claim, play
 from tests.benchmarks.stage import Stage
 
@@ -42,10 +42,10 @@ def main() -> None:
     claims = [claim for claim in CLAIMS if asked.only in claim.name]
     if not claims:
         parser.error(f"--only {asked.only}: no such line; there are {', '.join(claim.name for claim in CLAIMS)}")
-    _measure(claims, asked.rounds)
+    _measure(claims, asked.rounds, only=asked.only)
 
 
-def _measure(claims: list[Claim], rounds: int) -> None:
+def _measure(claims: list[Claim], rounds: int, *, only: str) -> None:
     url = os.environ.get("FLEET_REDIS_URL", "")
     with (
         tempfile.TemporaryDirectory(prefix="fleet-bench-") as folder,
@@ -57,6 +57,8 @@ def _measure(claims: list[Claim], rounds: int) -> None:
         possible = [claim for claim in claims if stage.own_server or not claim.pins_server]
         outcomes = [play(claim, stage, rounds) for claim in possible]
         report.show(outcomes, stage.client, rounds)
+    if not only:
+        board.report(rounds)
     for claim in claims:
         if claim not in possible:
             print(
