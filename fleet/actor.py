@@ -14,6 +14,7 @@ import re
 import uuid
 from collections.abc import Callable, Iterable
 from functools import cache
+from inspect import iscoroutinefunction
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar, cast, overload
 
@@ -23,25 +24,40 @@ from dramatiq.middleware import CurrentMessage
 
 from fleet import deadline
 from fleet.broker import FleetBroker
+from fleet.coroutines import to_sync
 from fleet.declarations import Budget, Retry
 from fleet.errors import BudgetInvalid, DeadlineExceeded, DeclarationInvalid
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
+OnLost = Callable[[Message[Any], str], None]
+"""Called with a message whose job was cut off, and a sentence that says how: "timed out after 340 of 1772"."""
+
 _QUEUE_NAME = re.compile(r"[a-zA-Z_][a-zA-Z0-9_-]*")
+_INSTEAD = {  # options of stock middleware that is not installed here
+    "time_limit": "give it a budget: budget=Budget(soft=…, hard=…, because=…)",
+    "max_age": "say when a message expires where it is sent: an Entry's expires=, or send_with_options(expires_at=…)",
+}
 
 
 class FleetActor(dramatiq.Actor[P, R]):
     """A Dramatiq actor with a budget; everything a stock actor can do, it can.
 
     `budget` and `retry` are the actor's own, or None where it takes its lane's. `declared_at` is `file:line`.
+    `on_lost` ends the row of a job that was cut off.
     """
 
     budget: Budget | None
     retry: Retry | None
+    on_lost: OnLost | None
     declared_at: str
     broker: FleetBroker
+
+    def __init__(self, fn: Callable[..., Any], **stock: Any) -> None:
+        super().__init__(fn, **stock)
+        if iscoroutinefunction(fn):
+            self.fn = to_sync(fn)
 
     def send_many(self, arguments: Iterable[tuple[Any, ...]]) -> int:
         """Send one message a tuple of positional arguments, in order; returns how many were accepted.
@@ -60,6 +76,19 @@ class FleetActor(dramatiq.Actor[P, R]):
             return super().__call__(*args, **kwargs)
         return deadline.run_within(soft, super().__call__, *args, **kwargs)
 
+    def lost(self, message: Message[Any], reason: str) -> None:
+        """Call `on_lost`, if there is one; in a worker under the soft budget that this thread was granted.
+
+        Raises what `on_lost` raises, and `DeadlineExceeded`.
+        """
+        soft = deadline.take_grant()
+        if self.on_lost is None:
+            return
+        if soft is None:
+            self.on_lost(message, reason)
+        else:
+            deadline.run_within(soft, self.on_lost, message, reason)
+
 
 class Queue:
     """A queue by name; the same name is the same queue wherever it is written."""
@@ -73,29 +102,51 @@ class Queue:
     def actor(self, fn: Callable[P, R]) -> FleetActor[P, R]: ...
     @overload
     def actor(
-        self, *, budget: Budget | None = ..., retry: Retry | None = ..., name: str | None = ..., **options: Any
+        self,
+        *,
+        budget: Budget | None = ...,
+        retry: Retry | None = ...,
+        name: str | None = ...,
+        on_lost: OnLost | None = ...,
+        **options: Any,
     ) -> Callable[[Callable[P, R]], FleetActor[P, R]]: ...
 
     def actor(
-        self, fn: Any = None, *, budget: Any = ..., retry: Retry | None = None, name: Any = None, **options: Any
+        self,
+        fn: Any = None,
+        *,
+        budget: Any = ...,
+        retry: Retry | None = None,
+        name: Any = None,
+        on_lost: OnLost | None = None,
+        **options: Any,
     ) -> Any:
         """Declare an actor of this queue; `options` are Dramatiq's.
 
-        Raises `BudgetInvalid` for a budget that is not a `Budget`, `DeclarationInvalid` for a name declared twice.
+        `on_lost(message, reason)` is called when a job was cut off: after a soft deadline in the job's thread, after
+        its hard budget or the death of its process elsewhere. It ends what the job left, on condition that it is still
+        that message's, and may be called more than once.
+
+        Raises `BudgetInvalid` for a budget that is not a `Budget`, `DeclarationInvalid` for a name declared twice and
+        for an option of middleware that is not installed.
         """
+        for option, instead in _INSTEAD.items():
+            if option in options:
+                raise DeclarationInvalid(f"actor({option}={options[option]!r}): there is no {option} here; {instead}.")
         if budget is not ... and not isinstance(budget, Budget):
             raise BudgetInvalid(
                 f"actor(budget={budget!r}): give Budget(soft=…, hard=…, because=…), or leave it out to take the lane's."
             )
 
         def declare(function: Callable[P, R]) -> FleetActor[P, R]:
-            return self._declare(function, None if budget is ... else budget, retry, name or function.__name__, options)
+            own = None if budget is ... else budget
+            actor = self._declare(function, name or function.__name__, options)
+            actor.budget, actor.retry, actor.on_lost = own, retry, on_lost
+            return actor
 
         return declare if fn is None else declare(fn)
 
-    def _declare(
-        self, fn: Callable[P, R], budget: Budget | None, retry: Retry | None, name: str, options: dict[str, Any]
-    ) -> FleetActor[P, R]:
+    def _declare(self, fn: Callable[P, R], name: str, options: dict[str, Any]) -> FleetActor[P, R]:
         from fleet.app import process_broker  # fleet.app imports this module's Queue's users by name
 
         broker = process_broker()
@@ -108,7 +159,7 @@ class Queue:
             fn, actor_class=FleetActor, actor_name=name, queue_name=self.name, broker=broker, **options
         )  # type: ignore[call-overload]  # stock's overloads fix actor_class to Actor
         actor = cast("FleetActor[P, R]", declared)
-        actor.budget, actor.retry, actor.declared_at = budget, retry, _place(fn)
+        actor.declared_at = _place(fn)
         return actor
 
 

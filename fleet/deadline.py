@@ -1,53 +1,61 @@
 """A job asks how much of its soft budget is left; the watchdog ends it when nothing is.
 
-`run_within` arms it around an actor's body alone. When the soft budget is used up the watchdog raises
-`DeadlineExceeded` in the job's thread, again after 1, 5, 15 s until the job leaves. Disarming happens under the
-lock the watchdog raises under and clears a raise that is still pending, so none can strike after the body.
+`run_within` arms it around an actor's body alone. When the soft budget is used up `DeadlineExceeded` is raised where
+the body runs, again after 1, 5, 15 s until it leaves: in its thread, or by cancelling its coroutine where it waits.
+Disarming happens under the lock the watchdog raises under and clears a raise that is still pending, so none can strike
+after the body. The exception says how far the job came (`fleet.progress`).
 
 Not guaranteed: CPython delivers such a raise between two bytecodes, so a job inside one long C call (a socket
 read, a regular expression) sees it when that call returns. That is what `clamp` is for: a client that clamps its
 timeout leaves by itself. Taking the job away from outside is the hard budget's work.
+
+Nor that a raise leaks no lock. One that strikes between `lock.acquire()` and its `try`, inside a `__enter__` or a
+`@contextmanager` written in Python, leaves it taken; `with` on a lock of C is safe. The engine's own calls (Redis, the
+database's pool, logging) stand behind `shielded`; a job's own and other libraries' do not. So a child in which one was
+`raised` retires after its other jobs.
 """
 
 from __future__ import annotations
 
-import ctypes
-import heapq
-import itertools
 import threading
 from collections.abc import Callable
-from contextlib import suppress
+from contextvars import ContextVar
 from datetime import timedelta
-from queue import Empty, SimpleQueue
 from typing import ParamSpec, TypeVar
 
 from fleet.clock import clock
 from fleet.errors import DeadlineExceeded
+from fleet.watchdog import Run, Seat, watchdog
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
-_REPEATS = (1.0, 5.0, 15.0)  # seconds from one raise to the next
-_LONGEST_SLEEP = 3600.0
-_current = threading.local()
-_set_async_exc = ctypes.pythonapi.PyThreadState_SetAsyncExc
+_granted = threading.local()
+_run: ContextVar[Run | None] = ContextVar("fleet_run", default=None)
+"""A context variable, so that a coroutine and its tasks find the run of the thread that waits for them."""
+
+
+def current_run() -> Run | None:
+    """The run that the caller is part of; None outside a job."""
+    run = _run.get()
+    return run if run is not None and run.active else None
 
 
 def remaining() -> timedelta | None:
     """What is left of the soft budget of the job this thread runs (never below zero); None outside a job."""
-    ends = getattr(_current, "ends", None)
-    return None if ends is None else timedelta(seconds=max(0.0, ends - clock.monotonic()))
+    run = current_run()
+    return None if run is None else timedelta(seconds=max(0.0, run.ends - clock.monotonic()))
 
 
 def grant(soft: timedelta | None) -> None:
     """Give the next actor body that this thread runs its soft budget; None takes it back."""
-    _current.granted = soft
+    _granted.soft = soft
 
 
 def take_grant() -> timedelta | None:
     """The soft budget granted to this thread, once: an actor called from within a body runs on that body's budget."""
-    granted: timedelta | None = getattr(_current, "granted", None)
-    _current.granted = None
+    granted: timedelta | None = getattr(_granted, "soft", None)
+    _granted.soft = None
     return granted
 
 
@@ -71,87 +79,72 @@ def clamp(timeout: timedelta) -> timedelta:
     return min(timeout, left)
 
 
-class Watchdog:
-    """Raises `DeadlineExceeded` in the threads whose soft budget is used up; one a process, started at first use.
+def raised() -> bool:
+    """Whether a deadline was ever raised in a thread of this process, not left by `check` or `clamp`."""
+    return watchdog.raised
 
-    Only locks and queues written in C are touched by a watched thread: a raise that strikes inside a lock written
-    in Python would leave it taken for ever.
+
+def interrupt_bodies(exception: type[BaseException]) -> int:
+    """Have this raised in every body that runs now, within a second; returns how many there are.
+
+    Hooks are not struck, and neither is a body before its shield is down.
+    """
+    return watchdog.interrupt(exception)
+
+
+class shielded:  # it is used like a function
+    """`with shielded():` no raise strikes in the block; one that is due strikes when it is left.
+
+    For short calls that take locks written in Python. A block that waits clamps its own timeouts.
     """
 
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._wake: SimpleQueue[None] = SimpleQueue()
-        self._sleeps_until = 0.0
-        self._due: list[tuple[float, int, int, int]] = []  # (instant, number of the arming, thread, raises so far)
-        self._armed: dict[int, int] = {}  # thread -> number of its arming
-        self._numbers = itertools.count()
-        self._thread: threading.Thread | None = None
+    __slots__ = ("_seat",)
 
-    def arm(self, thread: int, ends: float) -> None:
-        """Watch a thread until it is disarmed; `ends` is an instant of `clock.monotonic()`."""
-        with self._lock:
-            number = self._armed[thread] = next(self._numbers)
-            heapq.heappush(self._due, (ends, number, thread, 0))
-            wake = ends < self._sleeps_until
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="budget-watchdog", daemon=True)
-                self._thread.start()
-        if wake:
-            self._wake.put(None)
+    def __enter__(self) -> None:
+        run = _run.get()
+        self._seat: Seat | None = run.seat if run is not None else None
+        if self._seat is not None:
+            watchdog.shield(self._seat)
 
-    def disarm(self, thread: int) -> None:
-        """Stop watching a thread, and take back a raise that was set but has not struck yet."""
-        with self._lock:
-            self._armed.pop(thread, None)
-            _set_async_exc(ctypes.c_ulong(thread), None)
-
-    def _run(self) -> None:
-        while True:
-            with self._lock:
-                wait = self._strike(clock.monotonic())
-            with suppress(Empty):
-                self._wake.get(timeout=wait)
-
-    def _strike(self, now: float) -> float:
-        """Raise in every thread that is over; returns how long to sleep. Called under the lock."""
-        while self._due and self._due[0][0] <= now:
-            _, number, thread, raised = heapq.heappop(self._due)
-            if self._armed.get(thread) != number:
-                continue
-            _set_async_exc(ctypes.c_ulong(thread), ctypes.py_object(DeadlineExceeded))
-            again = now + _REPEATS[min(raised, len(_REPEATS) - 1)]
-            heapq.heappush(self._due, (again, number, thread, raised + 1))
-        self._sleeps_until = min(now + _LONGEST_SLEEP, self._due[0][0] if self._due else now + _LONGEST_SLEEP)
-        return self._sleeps_until - now
-
-
-_watchdog = Watchdog()
+    def __exit__(self, *_: object) -> None:
+        if self._seat is not None:
+            watchdog.unshield(self._seat)
 
 
 def run_within(soft: timedelta, fn: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
     """Call `fn` under a soft budget, in real time, and return what it returns.
 
-    Raises `DeadlineExceeded` if the budget ends first, even in the call's very last instruction; never after.
+    Within another run the shorter budget holds. Raises `DeadlineExceeded` if the budget ends first, even in the call's
+    very last instruction; never after. Its text is the job's outcome: "timed out after 340 of 1772".
     """
-    thread = threading.get_ident()
-    ends = clock.monotonic() + soft.total_seconds()
-    _current.ends = ends
+    outer = current_run()
+    started = clock.monotonic()
+    ends = started + soft.total_seconds()
+    if outer is not None and outer.ends <= ends:
+        return fn(*args, **kwargs)
+    seat = outer.seat if outer is not None else Seat(threading.get_ident())
+    run = Run(seat, started, ends, outer)
+    _run.set(run)
     try:
         try:
-            _watchdog.arm(thread, ends)
-            return fn(*args, **kwargs)
+            watchdog.arm(run)
+            result = fn(*args, **kwargs)
         finally:
-            _watchdog.disarm(thread)
-    except DeadlineExceeded:  # perhaps on the way into `disarm`; raises are a second apart, so this one is undisturbed
-        _watchdog.disarm(thread)
+            watchdog.disarm(run)
+    except BaseException as error:
+        watchdog.disarm(run)  # it may be the way into the first that was struck; raises are a second apart
+        if isinstance(error, DeadlineExceeded) and (run.raised or clock.monotonic() >= ends):
+            error.args = (_outcome(run),)
         raise
     finally:
-        _current.ends = None
+        _run.set(outer)
+    if outer is not None:
+        check()  # disarming may have taken back a raise of the outer budget's
+    return result
 
 
-def raised() -> bool:
-    return False
-
-
-def interrupt_bodies(exception: type[BaseException]) -> int:
-    return 0
+def _outcome(run: Run) -> str:
+    """`timed out after 340 of 1772`, or for how long it ran where nothing was published."""
+    seconds = clock.monotonic() - run.started
+    took = f"after {seconds:.0f} s" if seconds >= 10 else f"after {seconds:.1f} s"
+    return f"timed out {run.progress or took}"

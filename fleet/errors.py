@@ -101,6 +101,10 @@ class MessageTooLarge(FleetError):
         )
 
 
+class EventLoopMissing(FleetError):
+    """Raised when an async actor is called in a process without a running event loop."""
+
+
 class NotServedHere(FleetError):
     """Raised when a host that should serve a lane, or run a beat, has no process of it that reported lately."""
 

@@ -19,11 +19,14 @@ class Logger:
         self._logger: Any = None
 
     def _log(self, level: str, event: str, values: dict[str, Any]) -> None:
+        from fleet import deadline  # which logs itself
+
         if self._logger is None:
             import structlog
 
             self._logger = structlog.get_logger(self._name)
-        getattr(self._logger, level)(event, **values)
+        with deadline.shielded():
+            getattr(self._logger, level)(event, **values)
 
     def debug(self, event: str, **values: Any) -> None:
         self._log("debug", event, values)
@@ -50,6 +53,19 @@ def get_logger(name: str) -> Logger:
     return Logger(name)
 
 
+def _handler() -> logging.Handler:
+    """To standard error. The standard library takes a handler's lock by `acquire(); try`: a deadline that struck a job
+    between the two would silence every other thread of its process for ever."""
+    from fleet import deadline
+
+    class Shielded(logging.StreamHandler[Any]):
+        def handle(self, record: logging.LogRecord) -> bool:
+            with deadline.shielded():
+                return super().handle(record)
+
+    return Shielded(sys.stderr)
+
+
 def configure(log_format: Literal["console", "json"], level: str) -> None:
     """Send this process's logs, the standard library's included, to standard error in one format."""
     import structlog
@@ -74,7 +90,7 @@ def configure(log_format: Literal["console", "json"], level: str) -> None:
     final: list[Any] = [structlog.stdlib.ProcessorFormatter.remove_processors_meta]
     if log_format == "json":
         final.append(structlog.processors.format_exc_info)
-    handler = logging.StreamHandler(sys.stderr)
+    handler = _handler()
     handler.setFormatter(structlog.stdlib.ProcessorFormatter(foreign_pre_chain=shared, processors=[*final, renderer]))
     root = logging.getLogger()
     root.handlers[:] = [handler]

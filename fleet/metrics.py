@@ -33,6 +33,8 @@ def _registered() -> dict[str, Any]:
         "running": Gauge("fleet_jobs_running", "Jobs running now", ["queue"], multiprocess_mode="livesum"),
         # Rows a sweep worked through, by outcome.
         "sweep_rows": Counter("fleet_sweep_rows", "Rows of a sweep", ["sweep", "outcome"]),
+        # Deadlines raised in bodies: the `first` of each, and those that were raised `again` since it did not leave.
+        "deadlines": Counter("fleet_deadlines_raised", "Deadlines raised in bodies", ["strike"]),
         # Slots of the schedule, by entry and verdict (fired, coalesced, expired).
         "slots": Counter("fleet_slots", "Slots of the schedule", ["entry", "verdict"]),
         # 1 while this beat replica leads.
@@ -64,6 +66,10 @@ def job_running(queue: str, change: int) -> None:
 def sweep_rows(sweep: str, done: int, failed: int) -> None:
     _metrics()["sweep_rows"].labels(sweep, "done").inc(done)
     _metrics()["sweep_rows"].labels(sweep, "failed").inc(failed)
+
+
+def deadline_raised(again: bool) -> None:
+    _metrics()["deadlines"].labels("again" if again else "first").inc()
 
 
 def slot(entry: str, verdict: str, count: int = 1) -> None:

@@ -1,5 +1,8 @@
 """Go through rows one at a time: a bad row means go on, a deadline means leave.
 
+It publishes how far it is (`fleet.progress`), so that a deadline says "timed out after 340 of 1772"; rows without a
+length make that "after 340 rows".
+
 Not guaranteed: isolation of what `work` does. A `work` that needs its row's writes kept or dropped alone opens its
 own transaction (`with session() as s:`). On failure of a row a WARNING names it; the sweep ends with one line that
 counts, at WARNING when any row failed or the sweep was cut short.
@@ -7,11 +10,11 @@ counts, at WARNING when any row failed or the sweep was cut short.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sized
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
-from fleet import deadline, metrics
+from fleet import deadline, metrics, progress
 from fleet.logs import get_logger
 
 log = get_logger(__name__)
@@ -36,6 +39,8 @@ def sweep(name: str, rows: Iterable[T], work: Callable[[T], object], *, key: Cal
     """
     processed = failed = 0
     done = False
+    of, unit = (len(rows), "") if isinstance(rows, Sized) else (None, "rows")
+    progress.publish(0, of, unit)
     try:
         for row in rows:
             deadline.check()
@@ -45,6 +50,7 @@ def sweep(name: str, rows: Iterable[T], work: Callable[[T], object], *, key: Cal
                 failed += 1
                 log.warning("sweep_row_failed", sweep=name, row=str(key(row)), error=repr(error))
             processed += 1
+            progress.publish(processed, of, unit)
         done = True
     finally:
         verdict: Literal["done", "cut"] = "done" if done else "cut"

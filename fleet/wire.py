@@ -1,7 +1,11 @@
 """Milliseconds exist on the wire alone; this module turns them into instants and durations and back.
 
 Message options of Nightshift: `entry` and `slot` on the message of a slot, `origin` on what such a message sends on,
-`expires_at` on both. Slots and expiries are night time.
+`expires_at` on both. Slots and expiries are night time. `lost` is a sentence on a message that stands for a job which
+was cut off (its id is the job's and `-lost`): instead of the body, `on_lost` of its actor is called.
+
+Of stock producers `time_limit` (how long a job may take) and `max_age` (from the message's own timestamp) are heard,
+both in real time.
 """
 
 from __future__ import annotations
@@ -12,6 +16,8 @@ ENTRY = "entry"
 SLOT = "slot"
 ORIGIN = "origin"
 EXPIRES_AT = "expires_at"
+LOST, LOST_SUFFIX = "lost", "-lost"
+TIME_LIMIT, MAX_AGE = "time_limit", "max_age"
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND = timedelta(milliseconds=1)
@@ -25,6 +31,17 @@ def to_ms(instant: datetime) -> int:
 def from_ms(milliseconds: int) -> datetime:
     """Milliseconds since the epoch as an aware instant in UTC."""
     return _EPOCH + timedelta(milliseconds=milliseconds)
+
+
+def span(milliseconds: object) -> timedelta | None:
+    """A positive number of milliseconds out of a message, which anybody can write; None if it is not one."""
+    if isinstance(milliseconds, bool) or not isinstance(milliseconds, int | float) or not milliseconds > 0:
+        return None
+    try:
+        duration = timedelta(milliseconds=milliseconds)
+    except OverflowError:  # infinity too
+        return None
+    return duration if duration > timedelta(0) else None
 
 
 def duration_ms(duration: timedelta) -> int:

@@ -3,11 +3,16 @@
 The age of a slot's message is measured from its slot, in night time. What a slot's message sends on (a fan-out)
 inherits its expiry and its origin, unless it is sent with an expiry of its own (`expires_at=None` for none).
 
+Stock's `AgeLimit` is not installed. The option `max_age` of a stock producer is heard: the message is late that many
+milliseconds after its own timestamp, in real time, and counts as expired (stock makes it a dead letter). What such a
+job sends on does not inherit it. A `max_age` that is not a positive number is said in one line, and nothing expires.
+
 Not guaranteed: that a message which started in time ends in time; that is its budget's work.
 """
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 from dramatiq import Broker, Message, MessageProxy, Middleware
@@ -16,6 +21,7 @@ from dramatiq.middleware import SkipMessage
 from fleet import wire
 from fleet.actor import current_message
 from fleet.clock import clock
+from fleet.declarations import ZERO
 from fleet.logs import get_logger
 
 log = get_logger(__name__)
@@ -41,11 +47,8 @@ class Expiry(Middleware):
                 message.options.setdefault(name, value)
 
     def before_process_message(self, broker: Broker, message: MessageProxy) -> None:
-        expires_at = message.options.get(wire.EXPIRES_AT)
-        if not isinstance(expires_at, int):
-            return
-        late = clock.now() - wire.from_ms(expires_at)
-        if late.total_seconds() > 0:
+        late = max(_late(message), _over_age(message))
+        if late > ZERO:
             message.options["expired"] = True  # for the middleware above, whose after_skip hooks run next
             log.warning(
                 "message_expired",
@@ -56,6 +59,22 @@ class Expiry(Middleware):
                 late=str(late),
             )
             raise MessageExpired(f"{message.actor_name} expired {late} ago")
+
+
+def _late(message: MessageProxy) -> timedelta:
+    expires_at = message.options.get(wire.EXPIRES_AT)
+    return clock.now() - wire.from_ms(expires_at) if isinstance(expires_at, int) else ZERO
+
+
+def _over_age(message: MessageProxy) -> timedelta:
+    """By how much a message is older than its sender wanted."""
+    if wire.MAX_AGE not in message.options:
+        return ZERO
+    most = wire.span(message.options[wire.MAX_AGE])
+    if most is None or not isinstance(message.message_timestamp, int):
+        log.warning("max_age_ignored", actor=message.actor_name, found=repr(message.options[wire.MAX_AGE])[:80])
+        return ZERO
+    return clock.real_now() - wire.from_ms(message.message_timestamp) - most
 
 
 def _origin(message: Message[Any] | MessageProxy) -> str | None:

@@ -46,7 +46,7 @@ class LogContext(Middleware):
         if exception is None:
             return
         if isinstance(exception, DeadlineExceeded):
-            log.error("job_deadline", dead_letter=True)
+            log.error("job_deadline", reason=str(exception), dead_letter=True)
         elif message.failed:
             log.error("job_failed", error=repr(exception), dead_letter=True)
         elif isinstance(exception, RetryLater):

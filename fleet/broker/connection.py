@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import re
 import ssl
+from typing import Any
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
 import redis
@@ -19,6 +20,7 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 from redis.sentinel import SentinelConnectionPool
 
+from fleet import deadline
 from fleet.broker.sentinel import Sentinels
 from fleet.errors import SettingsInvalid
 
@@ -35,13 +37,25 @@ _OF_ALL = ("db", "protocol", "client_name", "max_connections", *_OF_SOCKETS)
 _SECRET = re.compile(r"(password=)[^&]*")
 
 
+class _Client(redis.Redis):
+    """A client none of whose commands a deadline cuts in half.
+
+    A raise between a command and its reply would put a connection back into the pool whose next reply is another
+    command's. What it waits at most is its sockets' timeouts.
+    """
+
+    def execute_command(self, *args: Any, **options: Any) -> Any:
+        with deadline.shielded():
+            return super().execute_command(*args, **options)  # type: ignore[no-untyped-call]
+
+
 def client_from(url: str) -> redis.Redis:
     """A client that opens no connection yet.
 
     Raises `SettingsInvalid` for a URL that cannot be read, or a certificate that it names and that cannot.
     """
     try:
-        return redis.Redis(connection_pool=_pool(url))
+        return _Client(connection_pool=_pool(url))
     except (ValueError, TypeError, redis.RedisError) as error:
         # Of urllib's and redis-py's faults only this one is sure to hold no part of the URL.
         known = re.match(r"Invalid value for '\w+'|Invalid SSL Certificate Requirements Flag: \w+", str(error))

@@ -1,7 +1,8 @@
 """The process's engine, its pool, and the transaction around a block.
 
 The pool is bounded (`FLEET_DATABASE_POOL`): a lane of 128 threads shares it, since a sync holds a connection only
-while it writes. A thread that gets none within 30 s fails its job, which is tried again.
+while it writes. A thread that gets none within 30 s fails its job, which is tried again. A deadline does not strike
+while the pool gives or takes a connection: it would leave the pool's lock taken, or the connection nobody's.
 """
 
 from __future__ import annotations
@@ -9,17 +10,50 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
+from typing import Any
 
 from sqlalchemy import Engine, create_engine, make_url
 from sqlalchemy.engine import URL
+from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.orm import Session, sessionmaker
+from sqlalchemy.pool import ConnectionPoolEntry, PoolProxiedConnection, QueuePool
+from sqlalchemy.util import queue as pool_queue
 
+from fleet import deadline
 from fleet.errors import SettingsInvalid
 
 
 def psycopg_url(url: str) -> URL:
     """The URL with psycopg 3 as its driver, whatever driver it names or leaves out."""
     return make_url(url).set(drivername="postgresql+psycopg")
+
+
+class _Waits(pool_queue.Queue[Any]):
+    """Waits for a connection no longer than the job's soft budget."""
+
+    def get(self, block: bool = True, timeout: float | None = None) -> Any:
+        left = deadline.remaining()
+        if left is not None and block:
+            timeout = min(left.total_seconds(), left.total_seconds() if timeout is None else timeout)
+        return super().get(block, timeout)
+
+
+class _Pool(QueuePool):
+    """Shielded where it gives a connection, makes one, and takes one back."""
+
+    _queue_class = _Waits
+
+    def connect(self) -> PoolProxiedConnection:
+        with deadline.shielded():
+            try:
+                return super().connect()
+            except PoolTimeout:
+                deadline.check()  # the wait that the budget cut short is the job's end
+                raise
+
+    def _do_return_conn(self, record: ConnectionPoolEntry) -> None:
+        with deadline.shielded():
+            super()._do_return_conn(record)
 
 
 @cache
@@ -35,6 +69,7 @@ def database() -> Engine:
         raise SettingsInvalid("FLEET_DATABASE_URL is not set, and this work keeps records in PostgreSQL.")
     return create_engine(
         psycopg_url(configured.database_url),
+        poolclass=_Pool,
         pool_size=configured.database_pool,
         max_overflow=0,
         pool_timeout=30,

@@ -27,6 +27,7 @@ from fleet.budgets import budget_of
 from fleet.clock import clock
 from fleet.logs import get_logger
 from fleet.workers.board import SlotWriter
+from fleet.workers.lost import after_deadline, run_body
 from fleet.workers.reading import FleetMessage, read, unreadable
 from fleet.workers.ready import Ready
 
@@ -116,7 +117,7 @@ class FleetWorkerThread(WorkerThread):
         """Write down on the board what this thread is about to run."""
         if self.slot is None:
             return
-        budget, now = budget_of(self.broker, message), clock.monotonic()
+        held, now = budget_of(self.broker, message), clock.monotonic()
         self.slot.begin(
             delivery=message.fetched.delivery,
             id=message.fetched.id,
@@ -124,8 +125,8 @@ class FleetWorkerThread(WorkerThread):
             actor=message.actor_name,
             message_id=str(message.message_id),
             started=now,
-            soft=now + budget.soft.total_seconds() if budget else math.inf,
-            hard=now + budget.hard.total_seconds() if budget else math.inf,
+            soft=now + held.budget.soft.total_seconds() if held else math.inf,
+            hard=now + held.budget.hard.total_seconds() if held else math.inf,
         )
 
     def _run(self, message: FleetMessage, settling: Settling) -> End:
@@ -147,6 +148,7 @@ class FleetWorkerThread(WorkerThread):
             return self._settled(message, settling, skipped=error)
         except BaseException as error:
             failure = error
+            after_deadline(self.broker.get_actor(message.actor_name), message, error)
             message.stuff_exception(error)
             self.broker.emit_after("process_message", message, exception=error)
         try:
@@ -162,7 +164,7 @@ class FleetWorkerThread(WorkerThread):
         actor = self.broker.get_actor(message.actor_name)
         settling.in_body = True
         try:
-            return actor(*message.args, **message.kwargs)
+            return run_body(actor, message)
         finally:
             settling.in_body = False
             if self.slot is not None:

@@ -25,9 +25,6 @@ from fleet.workers.board import Slot
 
 log = get_logger(__name__)
 
-LOST = "lost"
-"""The option of a message that runs `on_lost` for another one: why that was lost."""
-
 
 class Verdicts:
     """Of the queues of one lane; every call raises what redis-py raises when Redis does not answer."""
@@ -106,14 +103,14 @@ class Verdicts:
             return None
         if getattr(actor, "on_lost", None) is None:
             return None
-        told = f"{id}-lost"
+        told = f"{id}{wire.LOST_SUFFIX}"
         lost: Message[object] = Message(
             queue_name=queue,
             actor_name=message.actor_name,
             args=message.args,
             kwargs=message.kwargs,
-            options={"redis_message_id": told, LOST: reason},
-            message_id=f"{message.message_id}-lost",
+            options={"redis_message_id": told, wire.LOST: reason},
+            message_id=f"{message.message_id}{wire.LOST_SUFFIX}",
         )
         delay = int(wire.duration_ms(after) * clock.rate) if after else None  # the broker takes night time
         self._broker.accept([(queue, told, lost.encode())], delay)

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import hashlib
+import itertools
+import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 from typing import Any
 
 import pytest
+from dramatiq.middleware import Shutdown
 
-from fleet import deadline, queue
+from fleet import deadline, progress, queue
+from fleet import watchdog as watchdog_module
 from fleet.errors import DeadlineExceeded
+from fleet.watchdog import watchdog
 
 SHORT = timedelta(seconds=0.1)
 
@@ -20,8 +26,21 @@ SHORT = timedelta(seconds=0.1)
 @pytest.fixture(autouse=True)
 def nothing_left_behind() -> Iterator[None]:
     yield
-    assert threading.get_ident() not in deadline._watchdog._armed
+    assert watchdog.watched() == 0
     assert deadline.remaining() is None
+
+
+@pytest.fixture
+def counted() -> Callable[..., float]:
+    """How much a metric has grown since the fixture was made."""
+    from prometheus_client import REGISTRY
+
+    from fleet import metrics
+
+    metrics._metrics()
+    names = [{"strike": strike} for strike in ("first", "again")]
+    before = {one["strike"]: REGISTRY.get_sample_value("fleet_deadlines_raised_total", one) or 0.0 for one in names}
+    return lambda name, **labels: (REGISTRY.get_sample_value(name, labels) or 0.0) - before[labels["strike"]]
 
 
 def spin(seconds: float) -> None:
@@ -130,12 +149,11 @@ def test_a_body_that_is_over_in_its_last_instruction_leaves_nothing_armed() -> N
                 deadline.run_within(timedelta(microseconds=1 + number % 40), spin, 0)
             except DeadlineExceeded:
                 pass
-            armed += threading.get_ident() in deadline._watchdog._armed
+            armed += watchdog.watched()
             if time.monotonic() > ends:
                 break
     finally:
         sys.setswitchinterval(usual)
-        deadline._watchdog.disarm(threading.get_ident())
     assert armed == 0
 
 
@@ -182,3 +200,191 @@ def test_a_grant_that_is_taken_back_is_not_used_by_the_next_body() -> None:
     deadline.grant(SHORT)
     deadline.grant(None)
     assert deadline.take_grant() is None
+
+
+@pytest.fixture
+def sooner(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Raises repeated a hundred times as fast, but for the time between any two of them."""
+    monkeypatch.setattr(watchdog_module, "REPEATS", (0.1, 0.5, 1.5))
+    monkeypatch.setattr(watchdog_module, "APART", 0.1)
+
+
+@pytest.mark.usefixtures("sooner")
+def test_a_body_that_passes_over_everything_is_struck_again_at_growing_intervals_and_counted(counted: Any) -> None:
+    struck: list[float] = []
+
+    def passes() -> None:
+        while len(struck) < 5:
+            try:
+                spin(30)
+            except BaseException:
+                struck.append(time.monotonic())
+
+    deadline.run_within(SHORT, passes)
+    apart = [later - earlier for earlier, later in itertools.pairwise(struck)]
+    for found, wanted in zip(apart, (0.1, 0.5, 1.5, 1.5), strict=True):
+        assert wanted - 0.05 <= found < wanted + 0.5
+    assert counted("fleet_deadlines_raised_total", strike="first") == 1
+    assert counted("fleet_deadlines_raised_total", strike="again") == 4
+    assert deadline.raised()
+
+
+def test_a_loop_of_short_calls_into_c_is_ended() -> None:
+    def hash_on() -> None:
+        while True:
+            hashlib.sha256(b"x" * 100_000).hexdigest()
+
+    with pytest.raises(DeadlineExceeded):
+        deadline.run_within(SHORT, hash_on)
+
+
+def test_a_finally_that_sleeps_ends_and_the_exception_is_the_deadline() -> None:
+    slept: list[bool] = []
+
+    def body() -> None:
+        try:
+            spin(30)
+        finally:
+            time.sleep(0.3)
+            slept.append(True)
+
+    with pytest.raises(DeadlineExceeded):
+        deadline.run_within(SHORT, body)
+    assert slept == [True]
+
+
+def test_a_nested_helpers_own_except_is_no_hindrance() -> None:
+    def helper() -> int:
+        try:
+            spin(30)
+        except Exception:
+            return 1
+        return 2
+
+    with pytest.raises(DeadlineExceeded):
+        deadline.run_within(SHORT, lambda: [helper() for _ in range(100)])
+
+
+def test_the_deadline_says_for_how_long_the_job_ran_or_how_far_it_came() -> None:
+    with pytest.raises(DeadlineExceeded, match=r"^timed out after 0\.\d s$"):
+        deadline.run_within(SHORT, spin, 30)
+
+    def counts() -> None:
+        progress.publish(340, 1772)
+        spin(30)
+
+    with pytest.raises(DeadlineExceeded, match=r"^timed out after 340 of 1772$"):
+        deadline.run_within(SHORT, counts)
+
+    def leaves_by_itself() -> None:
+        progress.stage("while it slept")
+        while True:
+            time.sleep(0.01)
+            deadline.check()
+
+    with pytest.raises(DeadlineExceeded, match=r"^timed out while it slept$"):
+        deadline.run_within(SHORT, leaves_by_itself)
+
+
+def test_a_job_that_leaves_by_check_or_a_clamped_timeout_is_not_raised_in() -> None:
+    code = """
+import threading, time
+from datetime import timedelta
+from fleet import deadline
+from fleet.errors import DeadlineExceeded
+def waits():
+    threading.Event().wait(deadline.clamp(timedelta(hours=1)).total_seconds())
+    deadline.check()
+def spins():
+    while True: pass
+for body in (waits, spins):
+    try:
+        deadline.run_within(timedelta(seconds=0.5), body)
+    except DeadlineExceeded:
+        print(deadline.raised())
+"""
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert found.split() == ["False", "True"]
+
+
+def test_within_a_shield_nothing_strikes_and_what_was_due_strikes_at_its_end() -> None:
+    passed: list[str] = []
+
+    def body() -> None:
+        with deadline.shielded():
+            with deadline.shielded():
+                spin(0.5)
+            passed.append("inner")
+            spin(0.1)
+            passed.append("outer")
+        passed.append("after")
+
+    with pytest.raises(DeadlineExceeded):
+        deadline.run_within(SHORT, body)
+    assert passed == ["inner", "outer"]
+
+
+def test_a_shield_entered_at_any_instant_either_holds_or_was_never_there() -> None:
+    """The lock is taken as one of Python's is, by acquire and try; neither it nor the shield is ever left behind."""
+    lock = threading.Lock()
+    left: list[int] = []
+
+    def body() -> None:
+        run = deadline.current_run()
+        assert run is not None
+        try:
+            while True:
+                with deadline.shielded():
+                    lock.acquire()
+                    lock.release()
+        finally:
+            left.append(run.seat.shields + lock.locked())
+
+    usual = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        for number in range(500):
+            with pytest.raises(DeadlineExceeded):
+                deadline.run_within(timedelta(milliseconds=1 + number % 40 * 0.02), body)
+    finally:
+        sys.setswitchinterval(usual)
+    assert left == [0] * 500
+
+
+def test_the_shorter_of_two_nested_budgets_holds_and_the_outer_one_after_it() -> None:
+    def inner_is_shorter() -> str:
+        with pytest.raises(DeadlineExceeded):
+            deadline.run_within(SHORT, spin, 30)
+        left = deadline.remaining()
+        assert left is not None and timedelta(seconds=50) < left
+        return "went on"
+
+    assert deadline.run_within(timedelta(minutes=1), inner_is_shorter) == "went on"
+    with pytest.raises(DeadlineExceeded):
+        deadline.run_within(SHORT, deadline.run_within, timedelta(minutes=1), spin, 30)
+
+
+def test_bodies_are_interrupted_and_nothing_else_is() -> None:
+    ended: dict[str, BaseException | None] = {}
+    begun = threading.Barrier(3)
+
+    def job() -> None:
+        begun.wait()
+        spin(30)
+
+    def within(name: str) -> None:
+        try:
+            deadline.run_within(timedelta(minutes=1), job)
+        except BaseException as error:
+            ended[name] = error
+        spin(0.5)  # where a raise that came late would strike
+
+    threads = [threading.Thread(target=within, args=(name,)) for name in ("one", "two")]
+    for thread in threads:
+        thread.start()
+    begun.wait()
+    assert deadline.interrupt_bodies(Shutdown) == 2
+    for thread in threads:
+        thread.join(10)
+    assert [type(error) for error in ended.values()] == [Shutdown, Shutdown]
+    assert deadline.interrupt_bodies(Shutdown) == 0

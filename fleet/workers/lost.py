@@ -1,0 +1,61 @@
+"""What runs instead of a body, and after one, for a job that was cut off: its actor's `on_lost`.
+
+After a soft deadline it runs in the job's own thread, disarmed; its failure is said and never changes how the message
+ends. After a hard budget, or the death of its process, it comes as a message of its own with the option `lost`, which
+is run here in place of the body, under the actor's soft budget and with its retries.
+
+Not guaranteed: that it runs at all when the process dies meanwhile, or that it runs once. A row's lease is what ends it
+in the first case, and its token what makes the second harmless.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dramatiq import Actor, Message, MessageProxy
+
+from fleet import wire
+from fleet.actor import FleetActor
+from fleet.errors import DeadlineExceeded
+from fleet.logs import get_logger
+
+log = get_logger(__name__)
+
+
+def run_body(actor: Actor[..., Any], message: MessageProxy) -> Any:
+    """Call the actor, or its `on_lost` for a message that stands for a lost one; raises what either raises."""
+    reason = message.options.get(wire.LOST)
+    if reason is None:
+        return actor(*message.args, **message.kwargs)
+    if isinstance(actor, FleetActor):
+        actor.lost(_original(message), str(reason))
+    return None
+
+
+def after_deadline(actor: Actor[..., Any], message: MessageProxy, failure: BaseException) -> None:
+    """Have the actor end what a job left whose soft budget ended; does nothing after any other failure."""
+    if not isinstance(failure, DeadlineExceeded) or wire.LOST in message.options:
+        return
+    if isinstance(actor, FleetActor) and actor.on_lost is not None:
+        try:
+            actor.on_lost(_original(message), str(failure))
+        except Exception as error:
+            log.exception("on_lost_failed", actor=message.actor_name, message_id=message.message_id, error=repr(error))
+
+
+def _original(message: MessageProxy) -> Message[Any]:
+    """The message whose job was lost, under the id that its rows know."""
+    options = {name: value for name, value in message.options.items() if name != wire.LOST}
+    return Message(
+        queue_name=message.queue_name,
+        actor_name=message.actor_name,
+        args=message.args,
+        kwargs=message.kwargs,
+        options=options,
+        message_id=_original_id(message),
+        message_timestamp=message.message_timestamp,
+    )
+
+
+def _original_id(message: MessageProxy) -> str:
+    return message.message_id.removesuffix(wire.LOST_SUFFIX) if wire.LOST in message.options else message.message_id
