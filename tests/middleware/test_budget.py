@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 from typing import Any
 
+import pytest
+from dramatiq import Message
+from dramatiq.middleware import AgeLimit, TimeLimit
+from structlog.testing import capture_logs
+
 from fleet import Budget, deadline, queue
+from fleet.actor import current_message
+from fleet.errors import DeclarationInvalid
+from middleware.budget import budget_of
+from tests.broker.station import stock
 
 SHORT = Budget(timedelta(milliseconds=200), timedelta(seconds=5), because="a test waits for its end")
 LONG = Budget(timedelta(seconds=30), timedelta(seconds=60), because="the other one is the one that ends")
@@ -105,3 +115,109 @@ def test_a_thread_whose_job_was_cut_serves_the_next_message_unharmed(house: Any)
     next_one.send_many((number,) for number in range(20))
     house.until_idle(10)
     assert sorted(ran) == list(range(20)) and len(house.dead()) == 2
+
+
+@pytest.fixture
+def lines() -> Iterator[list[Any]]:
+    with capture_logs() as logs:
+        yield logs
+
+
+def test_a_stock_producers_time_limit_is_the_soft_budget_and_the_hard_one_keeps_its_distance(
+    house: Any, redis_url: str
+) -> None:
+    lefts: list[timedelta | None] = []
+
+    @queue("work").actor(budget=LONG)
+    def look() -> None:
+        lefts.append(deadline.remaining())
+        message = current_message()
+        assert message is not None
+        held.append(budget_of(house.broker, message))
+
+    held: list[Any] = []
+    producer = stock(redis_url, house.broker.namespace)
+    producer.enqueue(Message("work", "look", (), {}, {"time_limit": 7_500}))
+    producer.close()
+    house.work()
+    house.until_idle()
+    (left,), (budget,) = lefts, held
+    assert left is not None and timedelta(seconds=6) < left <= timedelta(seconds=7.5)
+    assert (budget.source, budget.budget.soft) == ("message", timedelta(seconds=7.5))
+    assert budget.budget.hard == timedelta(seconds=37.5)
+
+
+def test_a_job_over_its_messages_time_limit_is_a_dead_letter(house: Any, redis_url: str) -> None:
+    @queue("work").actor(budget=LONG)
+    def endless() -> None:
+        spin()
+
+    producer = stock(redis_url, house.broker.namespace)
+    producer.enqueue(Message("work", "endless", (), {}, {"time_limit": 200}))
+    producer.close()
+    house.work()
+    started = time.monotonic()
+    house.until_idle()
+    assert time.monotonic() - started < 4
+    assert len(house.dead()) == 1
+
+
+WEEK_MS = 7 * 86_400_000
+
+
+@pytest.mark.parametrize("found", [None, 0, -5, float("inf"), float("nan"), "soon", True, [1], WEEK_MS, 10**400])
+def test_a_time_limit_that_is_none_is_said_once_and_the_declared_budget_holds(
+    house: Any, lines: list[Any], found: object
+) -> None:
+    ran: list[timedelta | None] = []
+    look = queue("work").actor(budget=LONG, name="look")(lambda: ran.append(deadline.remaining()))
+    house.broker.enqueue(look.message_with_options(time_limit=found))
+    house.work()
+    house.until_idle()
+    (left,) = ran
+    assert left is not None and timedelta(seconds=20) < left <= LONG.soft
+    (said,) = [line for line in lines if line["event"] == "time_limit_ignored"]
+    assert (said["holds"], said["soft"]) == ("actor", str(LONG.soft))
+    assert house.dead() == []
+
+
+def test_whose_budget_holds_is_told(house: Any) -> None:
+    own = queue("work").actor(budget=SHORT, name="own")(lambda: None).message()
+    lanes = queue("work").actor(name="lanes")(lambda: None).message()
+    told = [budget_of(house.broker, message) for message in (own, lanes, own.copy(options={"time_limit": 1000}))]
+    assert [held and held.source for held in told] == ["actor", "lane", "message"]
+    house.broker.lanes = {}
+    assert budget_of(house.broker, lanes) is None
+
+
+@pytest.mark.parametrize("option", ["time_limit", "max_age"])
+def test_stock_options_of_middleware_that_is_not_installed_are_refused_with_what_to_say_instead(
+    house: Any, option: str
+) -> None:
+    with pytest.raises(DeclarationInvalid, match=f"there is no {option} here; .*(budget=|expires)"):
+        queue("work").actor(**{option: 60_000})
+    names = {type(one) for one in house.broker.middleware}
+    assert not names & {TimeLimit, AgeLimit}
+
+
+def test_an_async_actor_ends_at_its_soft_budget(house: Any) -> None:
+    cleaned: list[str] = []
+
+    @queue("work").actor(budget=SHORT)
+    async def waits() -> None:
+        try:
+            await asyncio.sleep(30)
+        finally:
+            cleaned.append("up")
+
+    @queue("work").actor(budget=LONG)
+    async def other() -> None:
+        await asyncio.sleep(0.6)
+        cleaned.append("other")
+
+    waits.send()
+    other.send()
+    house.work()
+    house.until_idle(5)
+    assert cleaned == ["up", "other"]
+    assert [message.actor_name for message in house.dead()] == ["waits"]

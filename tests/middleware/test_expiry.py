@@ -7,10 +7,13 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from dramatiq import Message
+from structlog.testing import capture_logs
 
 from fleet import queue, wire
 from fleet.actor import current_message
 from fleet.clock import Night, clock
+from tests.broker.station import stock
 from tests.waiting import wait_until
 
 SLOT = datetime(2026, 3, 2, 1, tzinfo=UTC)
@@ -119,3 +122,32 @@ def test_a_retry_keeps_its_expiry_and_is_dropped_once_it_is_late(house: Any, cou
     assert len(tries) > 1 and set(tries) == {expires_at}
     assert house.dead() == []
     assert counted("fleet_messages_total", queue="work", actor="flaky", outcome="expired") == 1
+
+
+def test_a_stock_producers_max_age_counts_from_its_messages_timestamp_and_makes_no_dead_letter(
+    house: Any, redis_url: str, counted: Callable[..., float]
+) -> None:
+    ran: list[str] = []
+    queue("work").actor(lambda word: ran.append(word), name="lived")
+    producer = stock(redis_url, house.broker.namespace)
+    for word, age in (("old", 10_000), ("young", 1_000)):
+        sent = wire.to_ms(clock.real_now() - timedelta(milliseconds=age))
+        producer.enqueue(Message("work", "lived", (word,), {}, {"max_age": 5_000}, message_timestamp=sent))
+    producer.close()
+    house.work()
+    house.until_idle()
+    assert ran == ["young"] and house.dead() == []
+    wait_until(lambda: counted("fleet_messages_total", queue="work", actor="lived", outcome="done") == 1)
+    assert counted("fleet_messages_total", queue="work", actor="lived", outcome="expired") == 1
+
+
+@pytest.mark.parametrize("found", [None, 0, -1, "soon", float("inf"), True])
+def test_a_max_age_that_is_none_is_said_and_nothing_expires(house: Any, found: object) -> None:
+    ran: list[int] = []
+    lived = queue("work").actor(lambda: ran.append(1), name="lived")
+    with capture_logs() as lines:
+        house.broker.enqueue(lived.message_with_options(max_age=found))
+        house.work()
+        house.until_idle()
+    assert ran == [1]
+    assert [line["event"] for line in lines].count("max_age_ignored") == 1
