@@ -4,8 +4,8 @@ A token is fetched once and refreshed once, under a lock, however many threads f
 was turned down is repeated once with the new one.
 
 Not guaranteed: any other retry. A failed request raises and the job decides (`refusals` says which failures may pass
-by themselves). The timeout bounds each wait for bytes, not their sum: a server that trickles outlives it, and then the
-job's watchdog is what ends the call.
+by themselves). The timeout bounds each wait for bytes, not their sum; that is bounded by the job's soft budget
+(`books.waits`).
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from books.bank.refusals import (
     refusal,
     speaks_of_token,
 )
+from books.waits import cut_every_wait
 from fleet import deadline
 from fleet.clock import clock
 from fleet.errors import FleetError
@@ -66,6 +67,7 @@ class BankClient:
             headers={"accept": "application/json"},
             limits=httpx.Limits(max_connections=connections, max_keepalive_connections=connections),
         )
+        cut_every_wait(self._http)
 
     def close(self) -> None:
         self._http.close()

@@ -4,8 +4,8 @@ An answer that is not the JSON asked for is sent back once, saying what was wron
 `step` go out as the headers `X-Run` and `X-Step`, so that the server's log can be read run by run.
 
 Not guaranteed: any other retry. The SDK's own are off; a failed request raises and the job decides (`refusals` says
-which failures may pass by themselves). The timeout bounds each wait for bytes, not their sum: a server that trickles
-outlives it, and then the job's watchdog is what ends the call.
+which failures may pass by themselves). The timeout bounds each wait for bytes, not their sum; that is bounded by the
+job's soft budget (`books.waits`).
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from urllib.parse import urlsplit
 from books.model import prompts
 from books.model.refusals import ModelAnswerInvalid, ModelRefused, ModelUnavailable, refusal
 from books.model.turns import Message, ModelStep, ToolCall, Usage
+from books.waits import cut_every_wait
 from fleet import deadline
 
 if TYPE_CHECKING:
@@ -47,7 +48,9 @@ class ModelClient:
             raise ModelRefused(f"there is no key for the model at {base_url}; put one into the settings")
         self._model, self._timeout = model, timeout
         root = base_url.rstrip("/") if urlsplit(base_url).path.strip("/") else f"{base_url.rstrip('/')}/v1"
-        self._sdk = openai.OpenAI(api_key=key, base_url=root, max_retries=0)
+        http = openai.DefaultHttpxClient()
+        cut_every_wait(http)
+        self._sdk = openai.OpenAI(api_key=key, base_url=root, max_retries=0, http_client=http)
         self._completions = self._sdk.chat.completions
 
     def close(self) -> None:
