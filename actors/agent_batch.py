@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import Any
+
+from dramatiq import Message
 
 from fleet import Budget, queue
 from fleet.actor import current_message_id
@@ -10,7 +13,13 @@ from fleet.actor import current_message_id
 agent_batch = queue("agent_batch")
 
 
-@agent_batch.actor  # the lane's budget
+def run_lost(message: Message[Any], reason: str) -> None:
+    from books import agent_runs
+
+    agent_runs.run_lost(message, reason)
+
+
+@agent_batch.actor(on_lost=run_lost)  # the lane's budget
 def prepare_run(run_id: int) -> None:
     """Work out a proposal that a person then approves."""
     from books import agent_runs
@@ -18,12 +27,19 @@ def prepare_run(run_id: int) -> None:
     agent_runs.prepare(run_id, token=current_message_id())
 
 
+def evals_lost(message: Message[Any], reason: str) -> None:
+    from books import evals
+
+    evals.evals_lost(message, reason)
+
+
 @agent_batch.actor(
+    on_lost=evals_lost,
     budget=Budget(
         soft=timedelta(minutes=60),
         hard=timedelta(minutes=75),
         because="asks every queued question one after the other, a hundred of them at the model's mean answer",
-    )
+    ),
 )
 def run_evals() -> None:
     """Ask the queued questions whose right answer is known."""

@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+from dramatiq import Message
+
 from fleet import queue
 from fleet.actor import current_message_id
 
 agent_realtime = queue("agent_realtime")
 
 
-@agent_realtime.actor  # the lane's budget
+def run_lost(message: Message[Any], reason: str) -> None:
+    from books import agent_runs
+
+    agent_runs.run_lost(message, reason)
+
+
+@agent_realtime.actor(on_lost=run_lost)  # the lane's budget
 def submit_approved_run(run_id: int) -> None:
     """Hand in what a person approved, once."""
     from books import agent_runs

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import Any
+
+from dramatiq import Message
 
 from fleet import Budget, Retry, queue
 from fleet.actor import current_message_id
@@ -55,12 +58,19 @@ def send_due_invoices() -> None:
     invoicing.send_due()
 
 
+def import_lost(message: Message[Any], reason: str) -> None:
+    from books import importing
+
+    importing.import_lost(message, reason)
+
+
 @housekeeping.actor(
+    on_lost=import_lost,
     budget=Budget(
         soft=timedelta(minutes=10),
         hard=timedelta(minutes=15),
         because="a year of one customer's rows, 100,000, in commits of a hundred",
-    )
+    ),
 )
 def import_csv(job_id: int) -> None:
     """Take a customer's CSV into the books."""

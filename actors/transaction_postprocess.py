@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import Any
+
+from dramatiq import Message
 
 from fleet import Budget, queue
 from fleet.actor import current_message_id
@@ -33,7 +36,13 @@ def categorize_transaction(transaction_id: int) -> None:
     categorizing.categorize(transaction_id)
 
 
-@transaction_postprocess.actor  # the lane's budget
+def attachment_lost(message: Message[Any], reason: str) -> None:
+    from books import attachments
+
+    attachments.attachment_lost(message, reason)
+
+
+@transaction_postprocess.actor(on_lost=attachment_lost)  # the lane's budget
 def extract_data_from_attachment(attachment_id: int) -> None:
     """Read one document."""
     from books import attachments

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import Any
+
+from dramatiq import Message
 
 from fleet import Budget, queue
 from fleet.actor import current_message_id
@@ -24,10 +27,17 @@ def update_all_transactions() -> None:
     update_transactions_by_bank_account.send_many((account_id,) for account_id in syncing.connected_accounts())
 
 
+def account_lost(message: Message[Any], reason: str) -> None:
+    from books import syncing
+
+    syncing.account_lost(message, reason)
+
+
 @transaction_sync.actor(
+    on_lost=account_lost,
     budget=Budget(
         soft=timedelta(minutes=5), hard=timedelta(minutes=7), because="two pages of 90 days at the aggregator's p99"
-    )
+    ),
 )
 def update_transactions_by_bank_account(account_id: int) -> None:
     """Bring one account's transactions up to date."""

@@ -15,7 +15,7 @@ from sqlalchemy import select
 
 from books.leasing import Hold
 from books.models import AgentRun, AgentStep
-from fleet import deadline
+from fleet import deadline, progress
 from fleet.clock import clock
 from fleet.storage import session
 
@@ -47,6 +47,7 @@ class Journal:
         stored = self._stored.get(self._number)
         if stored is not None:
             return stored.output
+        progress.stage(f"in step {self._number}")
         deadline.check()
         began = clock.monotonic()
         output = take(str(self._number))

@@ -15,7 +15,7 @@ from typing import Any
 
 from books import agent_tools, clients
 from books.agent_journal import Journal
-from books.leasing import take
+from books.leasing import lost, take
 from books.models import AgentRun, RunStatus
 from fleet.logs import get_logger
 from fleet.storage import session
@@ -35,6 +35,9 @@ _CHECK = (
 
 Message = dict[str, Any]
 
+run_lost = partial(lost, AgentRun, failed=RunStatus.FAILED)
+"""Ends the run of a message whose job was cut off."""
+
 
 def prepare(run_id: int, token: str) -> None:
     """Take a queued run to `prepared`; does nothing if another message holds it or it has ended.
@@ -45,18 +48,13 @@ def prepare(run_id: int, token: str) -> None:
     if hold is None:
         return
     journal = Journal(hold)
-    progress = partial(_progress, journal)
-    with hold.to_the_end(back_to=RunStatus.QUEUED, failed=RunStatus.FAILED, progress=progress):
+    with hold.to_the_end(back_to=RunStatus.QUEUED, failed=RunStatus.FAILED):
         answer = _converse(journal, hold.row)
         if answer is None:
             hold.finish(RunStatus.FAILED, f"came to no answer in {MOST_TURNS} turns; its steps say what it asked")
         else:
             hold.finish(RunStatus.PREPARED, f"prepared in {journal.number} steps", result={"proposal": answer})
     log.info("run_prepared", run=run_id, steps=journal.number, taken=journal.taken)
-
-
-def _progress(journal: Journal) -> str:
-    return f"in step {journal.number}"
 
 
 def _converse(journal: Journal, run: AgentRun) -> str | None:
@@ -115,8 +113,7 @@ def submit_approved(run_id: int, token: str) -> None:
     if hold is None:
         return
     journal = Journal(hold)
-    progress = partial(_progress, journal)
-    with hold.to_the_end(back_to=RunStatus.APPROVED, failed=RunStatus.FAILED, progress=progress):
+    with hold.to_the_end(back_to=RunStatus.APPROVED, failed=RunStatus.FAILED):
         messages: list[Message] = [
             {"role": "system", "content": _CHECK},
             {"role": "user", "content": json.dumps(hold.row.input, ensure_ascii=False)},

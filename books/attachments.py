@@ -8,14 +8,16 @@ Not guaranteed: that the fields are right, only that they can be booked (see `bo
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 from sqlalchemy import func, select
 
 from books import clients, documents
 from books.documents import DocumentUnreadable
-from books.leasing import take
+from books.leasing import lost, take
 from books.models import Attachment, AttachmentStatus
+from fleet import progress
 from fleet.errors import FleetError
 from fleet.logs import get_logger
 from fleet.storage import session
@@ -23,6 +25,9 @@ from fleet.storage import session
 log = get_logger(__name__)
 
 FILES_A_BATCH = 95
+
+attachment_lost = partial(lost, Attachment, failed=AttachmentStatus.FAILED)
+"""Ends the file of a message whose job was cut off."""
 
 
 class BatchTooLarge(FleetError):
@@ -51,9 +56,8 @@ def extract(attachment_id: int, token: str) -> None:
     hold = take(Attachment, attachment_id, token=token, claimable=(AttachmentStatus.QUEUED,))
     if hold is None:
         return
-    step = "before it was opened"
-    with hold.to_the_end(back_to=AttachmentStatus.QUEUED, failed=AttachmentStatus.FAILED, progress=lambda: step):
-        step = "while its text was read"
+    with hold.to_the_end(back_to=AttachmentStatus.QUEUED, failed=AttachmentStatus.FAILED):
+        progress.stage("while its text was read")
         try:
             document = documents.read(Path(hold.row.path))
         except DocumentUnreadable as error:
@@ -63,7 +67,7 @@ def extract(attachment_id: int, token: str) -> None:
             found = f"{Path(hold.row.path).name}: no text found ({document.method})"
             hold.finish(AttachmentStatus.UNREADABLE, f"{found}; upload a sharper picture")
             return
-        step = f"after its text was read ({document.method}), while the model looked for the fields"
+        progress.stage(f"after its text was read ({document.method}), while the model looked for the fields")
         with session() as s:
             hold.renew(s)
         with clients.limited(clients.MODEL):

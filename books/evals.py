@@ -10,7 +10,9 @@ where the model was busy or away the pass is repeated for what it left, as often
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import Any
 
+from dramatiq import Message
 from sqlalchemy import func, or_, select
 from sqlalchemy.dialects.postgresql import insert
 
@@ -22,7 +24,7 @@ from books.models import AgentRun, Finding, RunKind, RunStatus
 from fleet.clock import clock
 from fleet.errors import RetryLater
 from fleet.logs import get_logger
-from fleet.storage import session
+from fleet.storage import leases, session
 from fleet.sweep import SweepResult, sweep
 
 log = get_logger(__name__)
@@ -72,6 +74,14 @@ def _replay(run_id: int, token: str) -> None:
         right = answer == asked["expected"]
         outcome = "right" if right else f"answered {answer!r}, expected {asked['expected']!r}"
         hold.finish(RunStatus.PASSED if right else RunStatus.FAILED, outcome, result={"answer": answer})
+
+
+def evals_lost(message: Message[Any], reason: str) -> None:
+    """End what a message that was cut off was asking; the questions it did not reach wait for the next evals."""
+    asking = select(AgentRun.id).where(AgentRun.kind == RunKind.EVAL, AgentRun.lease_token == message.message_id)
+    with session() as s:
+        for run_id in s.scalars(asking).all():  # those that ended are left as they are
+            leases.finish(s, AgentRun, run_id, token=message.message_id, status=RunStatus.FAILED, outcome=reason)
 
 
 def promote_findings() -> int:

@@ -10,6 +10,7 @@ ends `failed` with what was found; a deadline leaves "timed out after 340 of 177
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 from itertools import islice
 from pathlib import Path
 
@@ -19,9 +20,9 @@ from sqlalchemy.orm import Session
 
 from books import csv_rows
 from books.csv_rows import BadRow, CsvRow, NotCsv
-from books.leasing import Hold, take
+from books.leasing import Hold, lost, take
 from books.models import ImportJob, ImportRowError, ImportStatus, Transaction
-from fleet import deadline
+from fleet import deadline, progress
 from fleet.logs import get_logger
 from fleet.storage import session
 
@@ -29,6 +30,9 @@ log = get_logger(__name__)
 
 ROWS_A_COMMIT = 100
 _BAD_ROWS_SHOWN = 3
+
+import_lost = partial(lost, ImportJob, failed=ImportStatus.FAILED)
+"""Ends the import of a message whose job was cut off."""
 
 
 def import_csv(job_id: int, token: str) -> None:
@@ -40,11 +44,7 @@ def import_csv(job_id: int, token: str) -> None:
     if hold is None:
         return
     job = hold.row
-
-    def progress() -> str:
-        return f"after {job.rows_done + job.rows_failed} of {job.rows_total} rows"
-
-    with hold.to_the_end(back_to=ImportStatus.QUEUED, failed=ImportStatus.FAILED, progress=progress):
+    with hold.to_the_end(back_to=ImportStatus.QUEUED, failed=ImportStatus.FAILED):
         try:
             job.rows_total = csv_rows.count(Path(job.path))
             _import_rows(hold)
@@ -60,6 +60,7 @@ def import_csv(job_id: int, token: str) -> None:
 def _import_rows(hold: Hold[ImportJob]) -> None:
     job = hold.row
     rows = islice(csv_rows.rows(Path(job.path)), job.rows_done + job.rows_failed, None)
+    progress.publish(job.rows_done + job.rows_failed, job.rows_total, "rows")
     while chunk := list(islice(rows, ROWS_A_COMMIT)):
         deadline.check()
         good = [row for row in chunk if isinstance(row, CsvRow)]
@@ -72,6 +73,7 @@ def _import_rows(hold: Hold[ImportJob]) -> None:
             values = {"rows_done": done, "rows_failed": failed, "rows_total": job.rows_total}
             s.execute(update(ImportJob).where(ImportJob.id == job.id).values(**values))
         job.rows_done, job.rows_failed = done, failed
+        progress.publish(done + failed, job.rows_total, "rows")
 
 
 def _store(s: Session, job: ImportJob, rows: Iterable[CsvRow], token: str) -> None:

@@ -1,31 +1,29 @@
 """Holds a row for the message that works on it, and leaves it readable however the work ends.
 
-`take` claims; `Hold.to_the_end` turns the ways a body can end into the row's status: a deadline says how far it came,
-a failure that is tried again hands the row back, the last failure ends it. All are conditional on the lease; a body
-that lost it raises `LeaseLost` at its next write and changes nothing.
+`take` claims; `Hold.to_the_end` turns the ways a body can fail into the row's status: a failure that is tried again
+hands the row back, the last failure ends it. A body that is cut off writes nothing: its actor's `on_lost` says with
+`lost` how far it came. All are conditional on the lease; a body that lost it raises `LeaseLost` at its next write and
+changes nothing.
 
-Not guaranteed: a terminal row after SIGKILL or a second deadline while the outcome is being written. Its message comes
-again and takes the row over by its id; failing that, a janitor ends the row once the lease has lapsed.
+Not guaranteed: a terminal row after SIGKILL. Its message comes again and takes the row over by its id; failing that, a
+janitor ends the row once the lease has lapsed.
 """
 
 from __future__ import annotations
 
-from _thread import allocate_lock
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from contextvars import copy_context
 from dataclasses import dataclass
 from datetime import timedelta
-from functools import cache
-from queue import Empty, SimpleQueue
-from threading import Thread
 from typing import Any, Generic, TypeVar, cast
 
+from dramatiq import Message
 from sqlalchemy.orm import Session
 
 from fleet.actor import FleetActor, current_message
-from fleet.app import effective_budget, effective_retry, process_broker
-from fleet.errors import DeadlineExceeded, FleetError, RetryLater
+from fleet.app import effective_retry, process_broker
+from fleet.budgets import budget_of
+from fleet.errors import FleetError, RetryLater
 from fleet.logs import get_logger
 from fleet.storage import leases, session
 from fleet.storage.leases import Lease
@@ -36,8 +34,6 @@ SLACK = timedelta(
     seconds=30
 )  # the supervisor takes a job away within 2 s of its hard budget; the rest is for a slow database
 OUTSIDE_A_WORKER = timedelta(minutes=15)
-_STRIKES = 3
-_OUTCOME_WITHIN = timedelta(seconds=20)  # shorter than the time between a soft and a hard budget
 
 Row = TypeVar("Row", bound=Lease)
 
@@ -48,11 +44,9 @@ class LeaseLost(FleetError):
 
 def lease_time() -> timedelta:
     """How long this job may hold a row: its hard budget and some slack, so that a lapsed lease means a dead worker."""
-    actor = _actor()
-    if actor is None:
-        return OUTSIDE_A_WORKER
-    lane = process_broker().lanes[actor.queue_name]
-    return effective_budget(actor, lane).hard + SLACK
+    message = current_message()
+    held = budget_of(process_broker(), message) if message is not None else None
+    return held.budget.hard + SLACK if held is not None else OUTSIDE_A_WORKER
 
 
 def _is_parked(error: Exception) -> bool:
@@ -100,18 +94,15 @@ class Hold(Generic[Row]):
             raise LeaseLost(f"{self.model.__name__} {self.row.id} is no longer held by message {self.token}.")
 
     @contextmanager
-    def to_the_end(self, *, back_to: str, failed: str, progress: Callable[[], str] = lambda: "") -> Iterator[None]:
-        """Whatever the block raises is raised on, after the row says it.
+    def to_the_end(self, *, back_to: str, failed: str) -> Iterator[None]:
+        """An `Exception` that the block raises is raised on, after the row says it.
 
-        `back_to` is the status of a row whose message will be tried again; `progress` is asked how far a body came
-        that is cut off ("after page 1 of 2").
+        `back_to` is the status of a row whose message will be tried again. After a deadline the row is ended by its
+        actor's `on_lost` (`lost`), which no second deadline can cut.
         """
         try:
             yield
         except LeaseLost:
-            raise
-        except DeadlineExceeded:
-            self._say(failed, f"timed out {progress()}".strip())
             raise
         except Exception as error:
             if is_last_attempt() and not _is_parked(error):
@@ -121,65 +112,26 @@ class Hold(Generic[Row]):
             raise
 
     def _say(self, status: str, outcome: str) -> None:
-        """The row's end on the way out of an error, which must not be replaced by a second one.
-
-        Written by a thread of its own: the deadline is raised in this one again until it leaves, and a raise that
-        strikes inside the driver costs the write. It may strike between any two lines here, so each can be repeated.
-        """
-        context, only_once, said = copy_context(), allocate_lock(), SimpleQueue[None]()
-        asked = ended = False
-
-        def write() -> None:
-            nonlocal ended
-            if only_once.acquire(blocking=False):
-                context.run(self._write_outcome, status, outcome)
-                ended = True
-                said.put(None)
-
-        for _ in range(_STRIKES):
-            try:
-                if not asked:
-                    _outcomes.put(write)
-                    asked = True
-                if not ended:
-                    said.get(timeout=_OUTCOME_WITHIN.total_seconds())
-                return
-            except DeadlineExceeded:
-                continue  # the caller is raising one already
-            except Empty:
-                break
-        log.error("outcome_late", row=f"{self.model.__name__} {self.row.id}", status=status, outcome=outcome)
-
-    def _write_outcome(self, status: str, outcome: str) -> None:
+        """The row's end on the way out of an error, which must not be replaced by a second one."""
         try:
             self.finish(status, outcome)
-        except Exception as error:  # the thread is everybody's
+        except Exception as error:
             log.error("outcome_not_written", row=f"{self.model.__name__} {self.row.id}", error=repr(error))
 
 
-_outcomes: SimpleQueue[Callable[[], None]] = SimpleQueue()
+def lost(model: type[Lease], message: Message[Any], reason: str, *, failed: str) -> None:
+    """End the row that a message of one argument names, if that message still holds it; its job was cut off.
 
-
-@cache
-def _outcome_writer() -> Thread:
-    """The process's one writer of outcomes, started at the first claim.
-
-    Not at the deadline: until a new thread runs, CPython keeps it under its maker's id, and a raise meant for the
-    maker strikes the new thread instead.
+    For an actor's `on_lost`. A row that has ended, or is another message's by now, is left as it is.
     """
-
-    def write_for_ever() -> None:
-        while True:
-            _outcomes.get()()
-
-    thread = Thread(target=write_for_ever, name="outcomes", daemon=True)
-    thread.start()
-    return thread
+    row_id = next(iter((*message.args, *message.kwargs.values())))
+    with session() as s:
+        ended = leases.finish(s, model, row_id, token=message.message_id, status=failed, outcome=reason)
+    log.info("row_lost", row=f"{model.__name__} {row_id}", reason=reason, ended=ended)
 
 
 def take(model: type[Row], row_id: int, *, token: str, claimable: Sequence[str]) -> Hold[Row] | None:
     """Claim a row for the message `token`; None, and a line in the log, if there is nothing to do on it."""
-    _outcome_writer()
     with session() as s:
         row = leases.claim(s, model, row_id, token=token, lease=lease_time(), claimable=claimable)
     if row is None:

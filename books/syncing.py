@@ -6,13 +6,14 @@ and a pending row becomes booked in place, never the other way round.
 
 Not guaranteed: that the bank shows everything it has. Each sync looks ten days behind the last one for what came late.
 On failure: an expired consent ends the account for its owner; a busy bank hands it back and the message is tried again;
-a deadline leaves "timed out after page 1 of 2", and the next slot starts over.
+a deadline leaves "timed out after 1 of 2 pages", and the next slot starts over.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from datetime import date, timedelta
+from functools import partial
 from typing import Any
 
 from sqlalchemy import ColumnElement, func, literal_column, or_, select, update
@@ -23,8 +24,9 @@ from books import clients
 from books.bank import Balance, BankTransaction, ConsentExpired
 from books.bank.client import WINDOW
 from books.calendar import today
-from books.leasing import Hold, take
+from books.leasing import Hold, lost, take
 from books.models import AccountStatus, BankAccount, BankConnection, ConnectionStatus, Transaction
+from fleet import progress
 from fleet.clock import clock
 from fleet.logs import get_logger
 from fleet.storage import session
@@ -35,6 +37,8 @@ log = get_logger(__name__)
 FIRST_SPAN = timedelta(days=180)  # two pages; what the institutions give without asking the owner again
 OVERLAP = timedelta(days=10)  # banks book up to a week late, and date it back
 _DAY = timedelta(days=1)
+account_lost = partial(lost, BankAccount, failed=AccountStatus.FAILED)
+"""Ends the sync of a message whose job was cut off; the next slot starts over."""
 _CLAIMABLE = (AccountStatus.IDLE, AccountStatus.FAILED)
 _BALANCES = (
     "closingBooked",
@@ -74,14 +78,10 @@ def sync_transactions(account_id: int, token: str) -> None:
     until = today()
     since, pages = span(hold.row.synced_through, until)
     hold.row.pages_done = 0
-
-    def progress() -> str:
-        return f"after page {hold.row.pages_done} of {pages}"
-
-    with hold.to_the_end(back_to=AccountStatus.IDLE, failed=AccountStatus.FAILED, progress=progress):
+    with hold.to_the_end(back_to=AccountStatus.IDLE, failed=AccountStatus.FAILED):
         try:
             with clients.limited(f"bank account {hold.row.external_id}"):
-                seen, new = _store_pages(hold, since, until)
+                seen, new = _store_pages(hold, since, until, pages)
         except ConsentExpired as error:
             hold.finish(AccountStatus.CONSENT_EXPIRED, f"{error}")
             return
@@ -90,8 +90,9 @@ def sync_transactions(account_id: int, token: str) -> None:
     log.info("account_synced", account=account_id, pages=pages, transactions=seen, new=new)
 
 
-def _store_pages(hold: Hold[BankAccount], since: date, until: date) -> tuple[int, int]:
+def _store_pages(hold: Hold[BankAccount], since: date, until: date, pages: int) -> tuple[int, int]:
     seen = new = 0
+    progress.publish(0, pages, "pages")
     for page in clients.bank().transactions(hold.row.external_id, since, until):
         with session() as s:
             hold.renew(s)
@@ -99,6 +100,7 @@ def _store_pages(hold: Hold[BankAccount], since: date, until: date) -> tuple[int
             done = hold.row.pages_done + 1
             s.execute(update(BankAccount).where(BankAccount.id == hold.row.id).values(pages_done=done))
         hold.row.pages_done = done
+        progress.publish(done, pages, "pages")
         seen += len(page.transactions)
         if page.unidentified:
             log.info("pending_left_out", account=hold.row.id, count=page.unidentified)

@@ -133,7 +133,7 @@ def run_within(soft: timedelta, fn: Callable[P, R], *args: P.args, **kwargs: P.k
             watchdog.disarm(run)
     except BaseException as error:
         watchdog.disarm(run)  # it may be the way into the first that was struck; raises are a second apart
-        if isinstance(error, DeadlineExceeded) and (run.raised or clock.monotonic() >= ends):
+        if isinstance(error, DeadlineExceeded):
             error.args = (_outcome(run),)
         raise
     finally:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import threading
+import time
+from collections.abc import Iterator
+from datetime import timedelta
 from typing import Any
 from uuid import uuid4
 
@@ -14,6 +18,7 @@ from books.models import AgentRun, AgentStep, Finding, RunKind, RunStatus
 from fleet.clock import clock
 from fleet.errors import RetryLater
 from fleet.storage import session
+from tests.books.cut import cut
 
 
 def run(kind: RunKind, status: RunStatus, given: dict[str, Any] | None = None) -> int:
@@ -143,3 +148,48 @@ def test_a_finding_becomes_one_eval_however_often_it_is_promoted(migrated: objec
     with session() as s:
         s.execute(Finding.__table__.update().values(promoted_at=None))  # type: ignore[attr-defined]
     assert evals.promote_findings() == 0
+
+
+@pytest.fixture
+def silent(world: Any) -> Iterator[None]:
+    """A model that answers nothing until the test is over."""
+    over = threading.Event()
+
+    def never(*_: object) -> tuple[int, Any]:
+        over.wait(20)
+        return BUSY
+
+    world.reply = never
+    yield
+    over.set()
+
+
+def test_a_run_whose_model_does_not_answer_ends_at_its_soft_budget_and_says_in_which_step(
+    migrated: object, silent: None
+) -> None:
+    row = run(RunKind.PREPARE, RunStatus.QUEUED)
+    started = time.monotonic()
+    cut(timedelta(seconds=0.7), agent_runs.prepare, agent_runs.run_lost, row, token="m1")
+    assert time.monotonic() - started < 3
+    assert (now(row).status, now(row).outcome) == (RunStatus.FAILED, "timed out in step 1")
+    assert now(row).lease_until is None
+
+
+def test_evals_that_are_cut_say_how_many_were_asked_and_leave_the_others_waiting(
+    migrated: object, world: Any, silent: None
+) -> None:
+    with session() as s:
+        s.execute(AgentRun.__table__.delete().where(AgentRun.kind == RunKind.EVAL))  # type: ignore[attr-defined]
+    given = {"text": "Strom", "choices": ["Energy", "Rent"], "expected": "Energy"}
+    asked, next_one, waiting = (run(RunKind.EVAL, RunStatus.QUEUED, given) for _ in range(3))
+    never = world.reply
+
+    def once(*request: Any) -> tuple[int, Any]:
+        world.reply = never
+        return completion('{"category": "Energy"}')
+
+    world.reply = once
+    cut(timedelta(seconds=2), evals.run_evals, evals.evals_lost, token="m1")
+    assert now(asked).status == RunStatus.PASSED
+    assert (now(next_one).status, now(next_one).outcome) == (RunStatus.FAILED, "timed out after 1 of 3")
+    assert now(waiting).status == RunStatus.QUEUED

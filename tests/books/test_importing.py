@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import date
+from datetime import date, timedelta
 from pathlib import Path
 from uuid import uuid4
 
@@ -15,6 +15,7 @@ from books.models import AccountStatus, BankAccount, ImportJob, ImportRowError, 
 from books.seed_files import BROKEN_ROW, BROKEN_ROWS, GOOD_ROWS, write_broken_csv, write_good_csv
 from fleet.errors import DeadlineExceeded
 from fleet.storage import session
+from tests.books.cut import cut
 
 TODAY = date(2026, 3, 2)
 
@@ -94,8 +95,7 @@ def test_a_cut_import_says_how_far_it_came_and_goes_on_without_doubling(
 
     with monkeypatch.context() as patch:
         patch.setattr("fleet.deadline.check", check)
-        with pytest.raises(DeadlineExceeded):
-            importing.import_csv(job, token="m1")
+        cut(timedelta(minutes=1), importing.import_csv, importing.import_lost, job, token="m1")
     assert (now(job).status, now(job).outcome) == (ImportStatus.FAILED, "timed out after 500 of 1772 rows")
     assert stored(job) == 499
     with session() as s:  # a person sends it again

@@ -5,9 +5,10 @@ from __future__ import annotations
 from datetime import timedelta
 
 import pytest
+from dramatiq import Message
 from sqlalchemy import func, update
 
-from books.leasing import LeaseLost, take
+from books.leasing import LeaseLost, lost, take
 from books.models import Attachment, AttachmentStatus
 from fleet.errors import DeadlineExceeded
 from fleet.storage import session
@@ -61,15 +62,34 @@ def test_after_the_lease_lapsed_the_first_message_can_write_no_more(row: int) ->
     assert now(row).outcome == "read"
 
 
-def test_a_deadline_leaves_how_far_it_came_and_goes_on_up(row: int) -> None:
+def message(row_id: int, id: str, **kwargs: int) -> Message[None]:
+    return Message("queue", "actor", () if kwargs else (row_id,), kwargs, {}, message_id=id)
+
+
+def test_a_deadline_goes_on_up_and_leaves_the_row_to_the_hand_that_ends_it(row: int) -> None:
     hold = take(Attachment, row, token="first", claimable=CLAIMABLE)
     assert hold
-    with (
-        pytest.raises(DeadlineExceeded),
-        hold.to_the_end(back_to="queued", failed="failed", progress=lambda: "after page 1 of 2"),
-    ):
-        raise DeadlineExceeded("the soft budget is used up")
-    assert (now(row).status, now(row).outcome) == ("failed", "timed out after page 1 of 2")
+    with pytest.raises(DeadlineExceeded), hold.to_the_end(back_to="queued", failed="failed"):
+        raise DeadlineExceeded("timed out after 1 of 2 pages")
+    assert now(row).status == "running"
+    lost(Attachment, message(row, "first"), "timed out after 1 of 2 pages", failed="failed")
+    assert (now(row).status, now(row).outcome) == ("failed", "timed out after 1 of 2 pages")
+
+
+def test_the_row_of_a_lost_job_is_ended_by_a_name_too(row: int) -> None:
+    assert take(Attachment, row, token="first", claimable=CLAIMABLE)
+    lost(Attachment, message(row, "first", attachment_id=row), "hard budget", failed="failed")
+    assert (now(row).status, now(row).outcome) == ("failed", "hard budget")
+
+
+def test_a_row_that_ended_or_is_another_messages_is_left_as_it_is(row: int) -> None:
+    hold = take(Attachment, row, token="first", claimable=CLAIMABLE)
+    assert hold
+    lost(Attachment, message(row, "second"), "hard budget", failed="failed")
+    assert now(row).status == "running"
+    hold.finish("read", "read")
+    lost(Attachment, message(row, "first"), "hard budget", failed="failed")
+    assert (now(row).status, now(row).outcome) == ("read", "read")
 
 
 def test_a_failure_that_is_tried_again_hands_the_row_back(row: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 from datetime import date, timedelta
 from typing import Any
@@ -15,6 +16,7 @@ from books.bank import BankUnavailable, RateLimited
 from books.leasing import LeaseLost
 from books.models import AccountStatus, BankAccount, BankConnection, Transaction
 from fleet.storage import session
+from tests.books.cut import cut
 
 
 def bank_row(key: str, cents: int = -1250) -> dict[str, Any]:
@@ -159,3 +161,20 @@ def test_a_requisition_that_expired_and_came_back_moves_its_accounts(account: in
         world.reply = lambda *_, row=row: (200, {"results": [row], "next": None})
         syncing.refresh_connections()
         assert now(account).status == expected
+
+
+def test_a_sync_that_is_cut_says_after_how_many_pages_and_can_be_taken_again(account: int, world: Any) -> None:
+    over, pages = threading.Event(), iter([page(booked=["a"])])
+
+    def answer(*_: object) -> tuple[int, Any]:
+        found = next(pages, None)
+        if found is None:
+            over.wait(20)
+        return 200, {"transactions": found or page()}
+
+    world.reply = answer
+    cut(timedelta(seconds=1), syncing.sync_transactions, syncing.account_lost, account, token="m1")
+    over.set()
+    assert (now(account).status, now(account).outcome) == ("failed", "timed out after 1 of 2 pages")
+    syncing.sync_transactions(account, token="m2")
+    assert now(account).status == "idle"
