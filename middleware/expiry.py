@@ -47,6 +47,8 @@ class Expiry(Middleware):
                 message.options.setdefault(name, value)
 
     def before_process_message(self, broker: Broker, message: MessageProxy) -> None:
+        if wire.LOST in message.options:  # what ends a job's row is never late
+            return
         late = max(_late(message), _over_age(message))
         if late > ZERO:
             message.options["expired"] = True  # for the middleware above, whose after_skip hooks run next
