@@ -2,13 +2,12 @@
 
 The pool is bounded (`FLEET_DATABASE_POOL`): a lane of 128 threads shares it, since a sync holds a connection only
 while it writes. A thread that gets none within 30 s fails its job, which is tried again. A deadline does not strike
-while the pool gives or takes a connection: it would leave the pool's lock taken, or the connection nobody's.
+while the pool gives or takes a connection, nor a commit: it would leave the pool's lock taken, or the connection
+nobody's. A database that hangs in a commit is left at the hard budget.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
@@ -83,8 +82,21 @@ def _sessions() -> sessionmaker[Session]:
     return sessionmaker(database(), expire_on_commit=False)
 
 
-@contextmanager
-def session() -> Iterator[Session]:
-    """One transaction: committed at the end of the block, rolled back when the block raises."""
-    with _sessions().begin() as s:
-        yield s
+class session:  # it is used like a function
+    """One transaction: committed at the end of the block, rolled back when the block raises.
+
+    A class and no generator, so that its end stands behind a shield as a whole: a deadline that struck a commit, or the
+    return of a connection, would lose the connection to the pool.
+    """
+
+    def __enter__(self) -> Session:
+        self._session = _sessions()()
+        return self._session
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        with deadline.shielded():
+            try:
+                if kind is None:
+                    self._session.commit()
+            finally:
+                self._session.close()  # rolls back what was not committed

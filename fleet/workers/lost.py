@@ -39,7 +39,7 @@ def after_deadline(actor: Actor[..., Any], message: MessageProxy, failure: BaseE
     if isinstance(actor, FleetActor) and actor.on_lost is not None:
         try:
             actor.on_lost(_original(message), str(failure))
-        except Exception as error:
+        except BaseException as error:  # whatever it is, the message ends as it would have
             log.exception("on_lost_failed", actor=message.actor_name, message_id=message.message_id, error=repr(error))
 
 
