@@ -29,6 +29,7 @@ from fleet.workers.presence import Presence, Report
 log = get_logger(__name__)
 
 _PASS_SECONDS = 1.0
+_STALE_SECONDS = 10.0
 _ALL = None
 _STOP = object()
 
@@ -55,7 +56,8 @@ def run(app: App) -> None:
     )
     firer = Firer(broker, leader, app.schedule)
     alarm = alarm_clock(app.schedule, rings.put)
-    where = metrics.serve(configured.metrics_host)
+    last_pass = _LastPass()
+    where = metrics.serve(configured.metrics_host, port=configured.metrics_port, ready=last_pass.missing)
 
     def report() -> Report:
         return Report("beat", "beat", worker_id=leader.token, leads=leader.leads(), metrics=where)
@@ -64,9 +66,9 @@ def run(app: App) -> None:
     leader.start()
     alarm.start()
     presence.start()
-    log.info("beat_started", token=leader.token, entries=len(app.schedule))
+    log.info("beat_started", token=leader.token, entries=len(app.schedule), metrics=where)
     try:
-        _fire_until_stopped(rings, firer)
+        _fire_until_stopped(rings, firer, last_pass)
     finally:
         alarm.shutdown(wait=False)
         leader.stop()
@@ -74,7 +76,23 @@ def run(app: App) -> None:
         log.info("beat_ended", token=leader.token)
 
 
-def _fire_until_stopped(rings: queue.SimpleQueue[object], firer: Firer) -> None:
+class _LastPass:
+    """When this replica last went over the whole schedule, leading or not."""
+
+    def __init__(self) -> None:
+        self.at: float | None = None
+
+    def missing(self) -> str | None:
+        """Why it is not ready; None when it is."""
+        if self.at is None:
+            return "no pass over the schedule yet: Redis away or just started"
+        silent = clock.monotonic() - self.at
+        if silent < _STALE_SECONDS:
+            return None
+        return f"the last pass over the schedule was {silent:.0f} s ago: Redis away or thread hung"
+
+
+def _fire_until_stopped(rings: queue.SimpleQueue[object], firer: Firer, last_pass: _LastPass) -> None:
     lost, next_pass = False, clock.monotonic()
     while True:
         try:
@@ -92,6 +110,7 @@ def _fire_until_stopped(rings: queue.SimpleQueue[object], firer: Firer) -> None:
                 log.error("beat_cannot_fire", error=str(error))
             lost = True
         else:
+            last_pass.at = clock.monotonic() if ring is _ALL else last_pass.at
             if lost:
                 log.warning("beat_fires_again")
             lost = False

@@ -11,12 +11,9 @@ from datetime import timedelta
 
 from fleet.app import App
 from fleet.clock import clock
-from fleet.declarations import Entry
+from fleet.declarations import PAST_DRAIN, Entry
 from fleet.errors import CheckFailed, DeclarationInvalid, NotDeclared
 from fleet.slots import shortest_period
-
-_GRACE_PAST_DRAIN = timedelta(seconds=15)
-"""What a container's stop grace must exceed the drain by: the supervisor's own last steps."""
 
 
 def check(app: App) -> None:
@@ -88,12 +85,12 @@ def _compose(app: App) -> Iterator[str]:
         return
     services = _stop_graces(path.read_text())
     for lane in app.lanes:
-        needed = lane.drain + _GRACE_PAST_DRAIN
+        needed = lane.drain + PAST_DRAIN
         for service, (found, grace) in services.items():
             if found == lane.name and grace < needed:
                 yield (
                     f"docker-compose.yml, service {service!r}: stop_grace_period {grace} is shorter than lane "
-                    f"{lane.name!r} needs to drain ({lane.drain} and {_GRACE_PAST_DRAIN}): give {needed} or more."
+                    f"{lane.name!r} needs to drain ({lane.drain} and {PAST_DRAIN}): give {needed} or more."
                 )
 
 

@@ -15,6 +15,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 from fleet.errors import BudgetInvalid, DeclarationInvalid
 
 ZERO = timedelta(0)
+PAST_DRAIN = timedelta(seconds=15)  # what whoever stops a lane gives it beyond its drain: the supervisor's last steps
 _MOST = timedelta(days=7)
 DEAD_KEPT_FOR = timedelta(days=14)
 DEAD_KEPT_MOST = 100_000

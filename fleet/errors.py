@@ -105,6 +105,17 @@ class EventLoopMissing(FleetError):
     """Raised when an async actor is called in a process without a running event loop."""
 
 
+class AddressUnusable(FleetError):
+    """Raised when the address for metrics and health cannot be listened on."""
+
+    def __init__(self, host: str, port: int, error: OSError) -> None:
+        super().__init__(
+            f"Nothing can listen on {host!r}, port {port or 'any'}, for /metrics, /healthz and /readyz: "
+            f"{error.strerror or error}. Look at FLEET_METRICS_HOST and FLEET_METRICS_PORT; without a port a free one "
+            f"is taken, and several lanes on one host need that."
+        )
+
+
 class NotServedHere(FleetError):
     """Raised when a host that should serve a lane, or run a beat, has no process of it that reported lately."""
 

@@ -7,6 +7,7 @@ of a lane write into a folder that their supervisor sums and serves (`PROMETHEUS
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from functools import cache
 from typing import Any
 
@@ -42,13 +43,29 @@ def _registered() -> dict[str, Any]:
     }
 
 
-def serve(host: str, registry: Any = None) -> str:
-    """Serve a registry, by default this process's own, on a free port of `host`; returns the address."""
-    from prometheus_client import REGISTRY, start_http_server
+def _no_complaint() -> str | None:
+    return None
+
+
+def serve(
+    host: str,
+    registry: Any = None,
+    *,
+    port: int = 0,
+    healthy: Callable[[], str | None] = _no_complaint,
+    ready: Callable[[], str | None] = _no_complaint,
+) -> str:
+    """Serve `/metrics` of a registry (by default this process's own), `/healthz` and `/readyz`; returns the address.
+
+    `healthy` and `ready` answer None, or what is wrong; they are called from several threads. Port 0 is a free one.
+    Raises `AddressUnusable`.
+    """
+    from prometheus_client import REGISTRY, make_wsgi_app
+
+    from fleet.workers.health import serve as serve_pages
 
     _metrics()  # so that the first scrape shows each of them
-    server, _ = start_http_server(0, addr=host, registry=registry or REGISTRY)
-    return f"http://{host}:{server.server_port}/metrics"
+    return serve_pages(host, port, scrape=make_wsgi_app(registry or REGISTRY), healthy=healthy, ready=ready)
 
 
 def message_ended(queue: str, actor: str, outcome: str) -> None:

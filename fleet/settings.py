@@ -40,6 +40,7 @@ class Settings(BaseSettings):
     # Whoever starts a process and wants it to end with him puts his process id here.
     parent: int | None = None
     metrics_host: str = "127.0.0.1"
+    metrics_port: int = Field(default=0, ge=0, le=65535)  # 0: a free one; a probe from outside needs a fixed one
     log_format: Literal["console", "json"] = "console"
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
     sentry_dsn: str | None = Field(default=None, repr=False)

@@ -2,7 +2,8 @@
 
 `fleet up` and the application's night start it. Each process writes its log to a file of its own. A supervisor or beat
 that ends by itself is said and not restarted: on a server that is the service manager's work, and a night's report must
-see it. Not guaranteed: anything across machines.
+see it. `FLEET_METRICS_PORT` is not passed on, since all would want the one port: each takes a free one and reports it.
+Not guaranteed: anything across machines.
 """
 
 from __future__ import annotations
@@ -16,11 +17,10 @@ from datetime import timedelta
 from pathlib import Path
 
 from fleet.app import App
+from fleet.declarations import PAST_DRAIN
 from fleet.logs import get_logger
 
 log = get_logger(__name__)
-
-_PAST_DRAIN = timedelta(seconds=15)
 
 
 class Fleet:
@@ -30,6 +30,7 @@ class Fleet:
         self._app, self._beats = app, beats
         self.logs = logs
         self._environment = {**os.environ, **environment}
+        self._environment.pop("FLEET_METRICS_PORT", None)
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         logs.mkdir(parents=True, exist_ok=True)
 
@@ -79,7 +80,7 @@ class Fleet:
         for name in names:
             self._processes[name].terminate()
         longest = max((lane.drain for lane in self._app.lanes), default=timedelta(0))
-        ends = time.monotonic() + (longest + _PAST_DRAIN).total_seconds()
+        ends = time.monotonic() + (longest + PAST_DRAIN).total_seconds()
         for name in names:
             process = self._processes.pop(name)
             try:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
+import urllib.request
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import timedelta
@@ -18,8 +20,10 @@ import pytest
 import redis
 from dramatiq import Message
 
+from beat.__main__ import _LastPass
 from fleet import embedded, wire
 from fleet.broker import keys
+from fleet.clock import clock
 from tests.environment import child_path
 from tests.waiting import wait_until
 
@@ -213,6 +217,36 @@ def test_replicas_outlive_a_redis_that_goes_away_and_fire_again_when_it_is_back(
             beats.require_one_verdict_a_slot_and_one_message_a_fired_slot()
         finally:
             beats.stop()
+
+
+def test_a_beat_answers_probes_at_the_port_it_was_given_and_refuses_one_that_is_taken(beats: Beats) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    beats._environment["FLEET_METRICS_PORT"] = str(port)
+
+    def answers() -> str:
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz", timeout=5) as answer:
+                return str(answer.read(), "utf-8")
+        except OSError:
+            return ""
+
+    beats.start(1)
+    wait_until(lambda: answers() == "ok\n", 30)
+    beats.start(1)
+    assert beats.replicas[1].process.wait(30) == 2
+    said = beats.replicas[1].log.read_text()
+    assert f"fleet: Nothing can listen on '127.0.0.1', port {port}" in said and "Traceback" not in said
+
+
+def test_a_beat_is_ready_while_its_last_pass_is_young() -> None:
+    last_pass = _LastPass()
+    assert last_pass.missing() == "no pass over the schedule yet: Redis away or just started"
+    last_pass.at = clock.monotonic() - 9.5
+    assert last_pass.missing() is None
+    last_pass.at = clock.monotonic() - 14
+    assert last_pass.missing() == "the last pass over the schedule was 14 s ago: Redis away or thread hung"
 
 
 def test_an_entry_that_names_no_actor_is_refused_at_the_start_not_at_its_first_slot(
