@@ -1,4 +1,4 @@
-"""The engine's own settings, read from the environment (`FLEET_…`).
+"""The engine's own settings, read from the environment (`FLEET_…`, and what systemd sets).
 
 This module and the application's `config/settings.py`, which extends it, are the only readers of the environment.
 Secrets stand in URLs and keys: those fields are kept out of `repr`.
@@ -45,6 +45,11 @@ class Settings(BaseSettings):
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
     sentry_dsn: str | None = Field(default=None, repr=False)
     sentry_environment: str = "production"
+
+    # What systemd tells its services, by systemd's own names.
+    notify_socket: str | None = Field(default=None, validation_alias="NOTIFY_SOCKET")
+    watchdog_usec: int | None = Field(default=None, validation_alias="WATCHDOG_USEC")
+    watchdog_pid: int | None = Field(default=None, validation_alias="WATCHDOG_PID")
 
     @field_validator("clock_origin", "clock_anchor")
     @classmethod

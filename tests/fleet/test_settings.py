@@ -53,6 +53,7 @@ def test_a_duration_is_read_as_iso_8601_or_by_the_clock(monkeypatch: pytest.Monk
         ("FLEET_CLOCK_RATE", "nan"),
         ("FLEET_DATABASE_POOL", "0"),
         ("FLEET_METRICS_PORT", "65536"),
+        ("WATCHDOG_USEC", "soon"),
         ("FLEET_LOG_FORMAT", "xml"),
         ("FLEET_LOG_LEVEL", "LOUD"),
         ("FLEET_REDIS_URL", "host:6379"),
