@@ -7,6 +7,7 @@ from pathlib import Path
 from zoneinfo import ZoneInfo
 
 from rich.table import Table
+from rich.text import Text
 
 from fleet import probe
 from fleet.app import App, effective_budget
@@ -15,7 +16,7 @@ from fleet.clock import clock
 from fleet.declarations import Entry
 from fleet.errors import DeclarationInvalid
 from fleet.slots import next_slot
-from fleet.workers.presence import Report, present
+from fleet.workers.presence import Job, Report, present
 
 
 def span(duration: timedelta | None) -> str:
@@ -95,7 +96,7 @@ def _just_before(at: str, entry: Entry) -> datetime:
 def status_tables(app: App, broker: FleetBroker) -> list[Table]:
     """Lanes with their processes and queues, the beats, and the jobs that run now with their budgets."""
     reports = present(broker.client, broker.namespace)
-    return [lanes_table(app, broker, reports), beats_table(reports), running_table(app, reports)]
+    return [lanes_table(app, broker, reports), beats_table(reports), running_table(reports)]
 
 
 def lanes_table(app: App, broker: FleetBroker, reports: list[Report]) -> Table:
@@ -105,7 +106,7 @@ def lanes_table(app: App, broker: FleetBroker, reports: list[Report]) -> Table:
     }
     table = Table("lane", "workers", "queue", "waiting", "oldest", "delayed", "held", "dead letters", title="Lanes")
     for lane in app.lanes:
-        workers = sum(report.kind == "worker" and report.name == lane.name for report in reports)
+        workers = sum(report.serves and report.name == lane.name for report in reports)
         for queue in lane.queues:
             reading = readings[queue]
             table.add_row(
@@ -131,17 +132,27 @@ def beats_table(reports: list[Report]) -> Table:
     return table
 
 
-def running_table(app: App, reports: list[Report], most: int = 30) -> Table:
-    """The jobs that run now, longest first, with how much of their soft budget is used."""
-    table = Table("job", "lane", "pid", "runs for", "soft budget", "message", title="Running now")
+def running_table(reports: list[Report], most: int = 30) -> Table:
+    """The jobs that run now and how much of their soft and hard budget is used: those over soft first, and in red."""
+    table = Table("job", "lane", "phase", "runs for", "host", "pid", "message", title="Running now")
     now = clock.real_now()
     jobs = [(job, report) for report in reports for job in report.jobs]
-    for job, report in sorted(jobs, key=lambda pair: pair[0].since)[:most]:
-        actor = app.actors.get(job.actor)
-        lane = app.lane_of(actor.queue_name) if actor else None
-        budget = effective_budget(actor, lane) if actor and lane else None
-        soft = span(budget.soft) if budget else "-"
-        table.add_row(job.actor, report.name, str(report.pid), span(now - job.since), soft, job.message_id)
+    for job, report in sorted(jobs, key=lambda pair: (not _over_soft(pair[0], now), pair[0].since))[:most]:
+        table.add_row(
+            # Plain: a message's actor and id can be anything, rich's markup too.
+            Text(job.actor),
+            report.name,
+            job.phase,
+            f"{span(now - job.since)} of {span(job.soft)}/{span(job.hard)}",
+            report.host,
+            str(report.pid),
+            Text(job.message_id),
+            style="red" if _over_soft(job, now) else None,
+        )
     if len(jobs) > most:
         table.caption = f"and {len(jobs) - most} more"
     return table
+
+
+def _over_soft(job: Job, now: datetime) -> bool:
+    return job.soft is not None and now - job.since > job.soft
