@@ -144,6 +144,35 @@ def status(
         require_here(broker.client, broker.namespace, name)
 
 
+@cli.command()
+def drain(
+    lane: Annotated[str, typer.Argument(help="The lane to drain on this host.")],
+    wait: Annotated[bool, typer.Option("--wait", help="Return when it has drained; exit 1 if it does not.")] = False,
+) -> None:
+    """Tell a lane's supervisors on this host to drain and end; exit 1 if there is none."""
+    from fleet.declarations import PAST_DRAIN
+    from fleet.servers import require_redis
+    from fleet.workers import draining
+    from fleet.workers.presence import present
+
+    declared = _start().lane(lane)
+    broker = application.process_broker()
+    require_redis(broker.client)
+    done = draining.drain(present(broker.client, broker.namespace), declared.name)
+    for line in done.lines():
+        typer.echo(line)
+    if not done.began:
+        raise typer.Exit(1)
+    if wait:
+        limit = declared.drain + PAST_DRAIN
+        left = draining.wait_until_gone((*done.signalled, *done.draining), limit)
+        for process in left:
+            typer.echo(f"pid {process.pid} still runs after {limit}; look at its log.")
+        if left:
+            raise typer.Exit(1)
+        typer.echo(f"Lane {declared.name} has drained here.")
+
+
 cli.add_typer(cli_dead.cli, name="dead")
 cli.add_typer(cli_broker.cli, name="broker")
 
