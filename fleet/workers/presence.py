@@ -211,22 +211,3 @@ def _parse(raw: dict[str, Any]) -> Report:
 def _known(kind: type[Job | Report], raw: dict[str, Any]) -> dict[str, Any]:
     """What this version knows of a report; during a deploy another version writes too."""
     return {one.name: raw[one.name] for one in fields(kind) if one.name in raw}
-
-
-class RunningJobs:
-    """The jobs that run in this process, noted by the thread that runs each."""
-
-    def __init__(self) -> None:
-        self._by_thread: dict[int, Job] = {}
-
-    def started(self, message_id: str, actor: str) -> None:
-        self._by_thread[threading.get_ident()] = Job(message_id, actor, clock.real_now())
-
-    def ended(self) -> None:
-        self._by_thread.pop(threading.get_ident(), None)
-
-    def now(self) -> tuple[Job, ...]:
-        return tuple(sorted(self._by_thread.copy().values(), key=lambda job: job.since))
-
-
-running_jobs = RunningJobs()

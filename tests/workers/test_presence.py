@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import os
-import threading
 from collections.abc import Iterator
 from contextlib import nullcontext
 from datetime import timedelta
@@ -23,7 +22,6 @@ from fleet.workers.presence import (
     Job,
     Presence,
     Report,
-    RunningJobs,
     jobs_of,
     present,
     report_of_child,
@@ -209,25 +207,3 @@ def test_a_childs_report_is_made_of_its_board_alone(board: Board) -> None:
     assert (report.kind, report.name, report.pid, report.worker_id) == ("worker", "main", 4711, "w-1")
     assert report.serves
     assert [job.message_id for job in report.jobs] == ["m"]
-
-
-def test_running_jobs_are_noted_by_thread_and_listed_by_age() -> None:
-    running, gate, noted = RunningJobs(), threading.Event(), threading.Event()
-
-    def other() -> None:
-        running.started("second", "greet")
-        noted.set()
-        gate.wait(10)
-        running.ended()
-
-    running.started("first", "greet")
-    thread = threading.Thread(target=other)
-    thread.start()
-    noted.wait(10)
-    assert [job.message_id for job in running.now()] == ["first", "second"]
-    running.ended()
-    assert [job.message_id for job in running.now()] == ["second"]
-    gate.set()
-    thread.join(10)
-    running.ended()
-    assert running.now() == ()
