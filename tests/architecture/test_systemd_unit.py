@@ -40,6 +40,10 @@ def test_a_child_killed_for_its_memory_does_not_stop_the_lane(service: dict[str,
     assert service["OOMPolicy"] == "continue"
 
 
+def test_it_is_restarted_unless_the_engine_says_that_a_restart_mends_nothing(service: dict[str, str]) -> None:
+    assert (service["Restart"], service["RestartPreventExitStatus"]) == ("always", "2")
+
+
 def test_its_command_is_one_that_the_command_line_takes(service: dict[str, str]) -> None:
     program, command, *arguments = service["ExecStart"].split()
     assert program.endswith("/fleet")
