@@ -60,7 +60,7 @@ class Faults:
         with_commits, without = _running()
         if len(with_commits) < 2 or len(without) < 2:  # one of each may end between this look and the kill
             return
-        children = self._present("worker", LANE)
+        children = [child for child in self._present("worker", LANE) if child.serves]
         if not children:
             return
         os.kill(children[0].pid, signal.SIGKILL)

@@ -11,8 +11,12 @@ import os
 import shutil
 import tempfile
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from fleet.workers.process import Child
+
+if TYPE_CHECKING:
+    from prometheus_client import CollectorRegistry
 
 _PREFIX, _LOCK = "fleet-boards-", "lock"
 
@@ -35,6 +39,15 @@ class Rooms:
 
         child.board.remove()
         mark_process_dead(child.pid, path=str(self.metrics))  # type: ignore[no-untyped-call]
+
+    def registry(self) -> CollectorRegistry:
+        """The children's metrics, summed at each reading."""
+        from prometheus_client import CollectorRegistry
+        from prometheus_client.multiprocess import MultiProcessCollector
+
+        registry = CollectorRegistry()
+        MultiProcessCollector(registry, path=str(self.metrics))  # type: ignore[no-untyped-call]
+        return registry
 
     def remove(self) -> None:
         """Remove the folders."""

@@ -23,7 +23,6 @@ from datetime import timedelta
 
 import redis
 
-from fleet import metrics
 from fleet.app import App, process_broker, settings
 from fleet.broker.dead import trim
 from fleet.broker.reaper import Death
@@ -34,11 +33,13 @@ from fleet.errors import ServerUnreachable
 from fleet.logs import get_logger
 from fleet.servers import require_broker
 from fleet.workers.isolation import Isolation
-from fleet.workers.presence import Presence, Report
+from fleet.workers.presence import Presence
 from fleet.workers.process import Child
 from fleet.workers.recycling import Recycling
 from fleet.workers.rooms import Rooms
+from fleet.workers.systemd import Systemd
 from fleet.workers.verdicts import Verdicts
+from fleet.workers.vitals import Vitals
 from fleet.workers.watch import Watch
 
 log = get_logger(__name__)
@@ -68,7 +69,9 @@ class Supervisor:
         self._rooms = Rooms()
         self._recycling = Recycling(lane)
         self._isolation = Isolation(lane)
+        self._vitals = Vitals(lane, Systemd.of(settings()))
         self._said_unreaped = False
+        self._redis_again_at = 0.0  # one call that times out a turn: a Redis that hangs must not hang the loop
 
     def run(self) -> None:
         """Serve until SIGTERM or SIGINT; a second signal ends the children at once.
@@ -79,11 +82,9 @@ class Supervisor:
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._on_signal)
         signal.signal(signal.SIGHUP, lambda *_: self._hangup.set())
-        where = self._serve_metrics()
+        where = self._vitals.serve(settings(), self._rooms.registry())
         self._wait_for_redis()
-        presence = Presence(
-            self._broker.client, self._broker.namespace, lambda: Report("supervisor", self._lane.name, metrics=where)
-        )
+        presence = Presence(self._broker.client, self._broker.namespace, self._vitals.reports)
         watch = self._watch()
         presence.start()
         watch.start()
@@ -114,6 +115,7 @@ class Supervisor:
                 if not said:
                     log.error("lane_waits_for_redis", lane=self._lane.name, error=str(error), tries_again_every="1s")
                 said = True
+                self._vitals.waits_for("Redis")
                 self._stop.wait(_REDIS_AGAIN_SECONDS)
 
     def _on_signal(self, *_: object) -> None:
@@ -160,6 +162,7 @@ class Supervisor:
                 self._ended(child, now, draining)
             else:
                 self._look_after(child, now, draining)
+        self._vitals.look(self._children, waiting=len(self._restarts), now=now, draining=draining)
         self._settle_with_redis()
         if draining:
             return
@@ -177,13 +180,14 @@ class Supervisor:
 
     def _look_after(self, child: Child, now: float, draining: bool) -> None:
         child.note_worker_id()
-        for slot in child.overrun(now):
+        for slot in child.overrun(now) if now >= self._redis_again_at else ():
             try:
                 lost = self._verdicts.condemn(
                     child.worker_ids[-1], slot, "hard budget", lost_after=self._longest_hard() + _LOST_MARGIN
                 )
             except redis.RedisError as error:
                 log.warning("not_condemned_yet", lane=self._lane.name, message_id=slot.message_id, error=str(error))
+                self._redis_again_at = clock.monotonic() + _REDIS_AGAIN_SECONDS
                 return
             child.condemned[slot.delivery] = slot
             if lost is not None:
@@ -257,6 +261,8 @@ class Supervisor:
 
     def _settle_with_redis(self) -> None:
         """Return what dead children held, and have `on_lost` run for what was condemned; again until Redis answers."""
+        if clock.monotonic() < self._redis_again_at:
+            return
         try:
             while self._unreaped:
                 self._verdicts.reap(*self._unreaped[0])
@@ -269,6 +275,7 @@ class Supervisor:
             if not self._said_unreaped:
                 log.warning("messages_not_returned_yet", lane=self._lane.name, error=str(error))
             self._said_unreaped = True
+            self._redis_again_at = clock.monotonic() + _REDIS_AGAIN_SECONDS
 
     def _drain(self) -> None:
         log.info("lane_draining", lane=self._lane.name, drain=str(self._lane.drain))
@@ -283,14 +290,6 @@ class Supervisor:
             child.kill()
             child.process.wait()
         self._tick(draining=True)
-
-    def _serve_metrics(self) -> str:
-        from prometheus_client import CollectorRegistry
-        from prometheus_client.multiprocess import MultiProcessCollector
-
-        registry = CollectorRegistry()
-        MultiProcessCollector(registry, path=str(self._rooms.metrics))  # type: ignore[no-untyped-call]
-        return metrics.serve(settings().metrics_host, registry)
 
 
 def _pause(young_deaths: int) -> float:
