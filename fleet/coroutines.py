@@ -65,6 +65,8 @@ def _seated(seat: Seat, coroutine: Coroutine[Any, Any, R], loop: asyncio.Abstrac
                 raise DeadlineExceeded from group
             raise
     finally:
+        if inspect.getcoroutinestate(coroutine) == inspect.CORO_CREATED:  # struck before it was handed over
+            coroutine.close()
         watchdog.enter_thread(seat, home)
 
 

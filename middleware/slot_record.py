@@ -80,6 +80,8 @@ def _slot_of(message: MessageProxy) -> tuple[str, int] | None:
     """Entry and slot of a message that stands for a slot, where there is a database to record it in."""
     from fleet.app import settings
 
+    if wire.LOST in message.options:  # it ends what its slot's message left, and is no run of the slot
+        return None
     entry, slot = message.options.get(wire.ENTRY), message.options.get(wire.SLOT)
     if not isinstance(entry, str) or not isinstance(slot, int) or not settings().database_url:
         return None

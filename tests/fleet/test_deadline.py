@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import itertools
-import subprocess
 import sys
 import threading
 import time
@@ -13,7 +12,6 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from dramatiq.middleware import Shutdown
 
 from fleet import deadline, progress, queue
 from fleet import watchdog as watchdog_module
@@ -286,71 +284,6 @@ def test_the_deadline_says_for_how_long_the_job_ran_or_how_far_it_came() -> None
         deadline.run_within(SHORT, leaves_by_itself)
 
 
-def test_a_job_that_leaves_by_check_or_a_clamped_timeout_is_not_raised_in() -> None:
-    code = """
-import threading, time
-from datetime import timedelta
-from fleet import deadline
-from fleet.errors import DeadlineExceeded
-def waits():
-    threading.Event().wait(deadline.clamp(timedelta(hours=1)).total_seconds())
-    deadline.check()
-def spins():
-    while True: pass
-for body in (waits, spins):
-    try:
-        deadline.run_within(timedelta(seconds=0.5), body)
-    except DeadlineExceeded:
-        print(deadline.raised())
-"""
-    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
-    assert found.split() == ["False", "True"]
-
-
-def test_within_a_shield_nothing_strikes_and_what_was_due_strikes_at_its_end() -> None:
-    passed: list[str] = []
-
-    def body() -> None:
-        with deadline.shielded():
-            with deadline.shielded():
-                spin(0.5)
-            passed.append("inner")
-            spin(0.1)
-            passed.append("outer")
-        passed.append("after")
-
-    with pytest.raises(DeadlineExceeded):
-        deadline.run_within(SHORT, body)
-    assert passed == ["inner", "outer"]
-
-
-def test_a_shield_entered_at_any_instant_either_holds_or_was_never_there() -> None:
-    """The lock is taken as one of Python's is, by acquire and try; neither it nor the shield is ever left behind."""
-    lock = threading.Lock()
-    left: list[int] = []
-
-    def body() -> None:
-        run = deadline.current_run()
-        assert run is not None
-        try:
-            while True:
-                with deadline.shielded():
-                    lock.acquire()
-                    lock.release()
-        finally:
-            left.append(run.seat.shields + lock.locked())
-
-    usual = sys.getswitchinterval()
-    sys.setswitchinterval(1e-6)
-    try:
-        for number in range(500):
-            with pytest.raises(DeadlineExceeded):
-                deadline.run_within(timedelta(milliseconds=1 + number % 40 * 0.02), body)
-    finally:
-        sys.setswitchinterval(usual)
-    assert left == [0] * 500
-
-
 def test_the_shorter_of_two_nested_budgets_holds_and_the_outer_one_after_it() -> None:
     def inner_is_shorter() -> str:
         with pytest.raises(DeadlineExceeded):
@@ -362,29 +295,3 @@ def test_the_shorter_of_two_nested_budgets_holds_and_the_outer_one_after_it() ->
     assert deadline.run_within(timedelta(minutes=1), inner_is_shorter) == "went on"
     with pytest.raises(DeadlineExceeded):
         deadline.run_within(SHORT, deadline.run_within, timedelta(minutes=1), spin, 30)
-
-
-def test_bodies_are_interrupted_and_nothing_else_is() -> None:
-    ended: dict[str, BaseException | None] = {}
-    begun = threading.Barrier(3)
-
-    def job() -> None:
-        begun.wait()
-        spin(30)
-
-    def within(name: str) -> None:
-        try:
-            deadline.run_within(timedelta(minutes=1), job)
-        except BaseException as error:
-            ended[name] = error
-        spin(0.5)  # where a raise that came late would strike
-
-    threads = [threading.Thread(target=within, args=(name,)) for name in ("one", "two")]
-    for thread in threads:
-        thread.start()
-    begun.wait()
-    assert deadline.interrupt_bodies(Shutdown) == 2
-    for thread in threads:
-        thread.join(10)
-    assert [type(error) for error in ended.values()] == [Shutdown, Shutdown]
-    assert deadline.interrupt_bodies(Shutdown) == 0

@@ -153,3 +153,12 @@ def test_a_database_that_is_down_stops_no_job_and_is_said(house: Any, monkeypatc
     assert ran == [1] and house.dead() == []
     said = [line["what"] for line in logs if line["event"] == "slot_not_recorded"]
     assert said == ["start", "end"]
+
+
+def test_what_ends_the_row_of_a_lost_job_is_no_run_of_its_slot(recorded: Any) -> None:
+    queue("work").actor(name="job", on_lost=lambda message, reason: None)(lambda: None)
+    lost = Message("work", "job", (), {}, {**OF_SLOT, wire.LOST: "hard budget"}, message_id="the-job-lost")
+    recorded.broker.enqueue(lost)
+    recorded.work()
+    recorded.until_idle()
+    assert rows() == [] and recorded.dead() == []
