@@ -17,6 +17,7 @@ import sys
 import threading
 from pathlib import Path
 
+import psutil
 from dramatiq.middleware import Shutdown
 
 from fleet import deadline
@@ -35,7 +36,7 @@ log = get_logger(__name__)
 _PULSE_SECONDS = 0.05
 _POLL_SECONDS = 0.02
 _SHUTDOWN_SECONDS = 3.0  # for a job to leave once `Shutdown` was raised in it
-_NO_SUSPECT_SECONDS = 3.0  # after which one that runs suspects ends without having found any
+_NO_SUSPECT_SECONDS = 3.0  # after which one that runs suspects ends without having found another
 
 
 class _Keeper(threading.Thread):
@@ -62,7 +63,7 @@ class _Keeper(threading.Thread):
 
 
 def run(app: App, lane: Lane, board: Board, *, alone: bool) -> None:
-    """Serve a lane's queues until told to end; `alone`, run one of its suspects."""
+    """Serve a lane's queues until told to end; `alone`, its suspects until none is left."""
     stop, stir = threading.Event(), threading.Event()
 
     def on_signal(*_: object) -> None:
@@ -84,7 +85,7 @@ def run(app: App, lane: Lane, board: Board, *, alone: bool) -> None:
     board.phase_of_child = ChildPhase.SERVING
     log.info("worker_ready", lane=lane.name, worker=broker.broker_id, queues=list(lane.queues), threads=threads)
     if alone:
-        _until_one_ended(worker, stir)
+        _until_none_is_left(worker, lane, stir)
     else:
         stir.wait()
     board.phase_of_child = ChildPhase.RETIRING
@@ -100,11 +101,20 @@ def _take_place(lane: Lane) -> None:
         os.sched_setaffinity(0, lane.cpus)
 
 
-def _until_one_ended(worker: FleetWorker, stir: threading.Event) -> None:
+def _until_none_is_left(worker: FleetWorker, lane: Lane, stir: threading.Event) -> None:
+    """Run suspects one after the other, so that a death can only be the doing of one."""
     ends = clock.monotonic() + _NO_SUSPECT_SECONDS
-    while not worker.ends and not stir.wait(_POLL_SECONDS):
-        if not worker.pump.held and clock.monotonic() > ends:
+    while not stir.wait(_POLL_SECONDS):
+        if worker.pump.held:
+            ends = clock.monotonic() + _NO_SUSPECT_SECONDS
+        elif clock.monotonic() > ends or _has_grown(lane):
             return
+
+
+def _has_grown(lane: Lane) -> bool:
+    """What one suspect left in memory must not be what the next one dies of."""
+    limit = lane.max_rss or lane.kill_rss
+    return limit is not None and psutil.Process().memory_info().rss > limit / 2
 
 
 def _finish(worker: FleetWorker, lane: Lane, stop: threading.Event) -> None:

@@ -1,7 +1,8 @@
-"""How many processes run suspects now: one a message that waits to run alone, but few at once, beside fresh work.
+"""How many processes run suspects now: each one message at a time, beside fresh work.
 
-A suspect is a message that a process died in, or that was lost with its worker three times. It runs in a process of its
-own; if that dies too it is condemned, and however else it ends it is none any more.
+A suspect is a message that a process died in, or that was lost with its worker three times. It runs with nothing else in
+its process; if that dies too it is condemned, and however else it ends it is none any more. Why as many run at once as
+they do: `docs/decisions/0005`.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 from fleet.declarations import Lane
 from fleet.workers.process import Child
 
-_MOST_AT_ONCE = 4
+_MOST_AT_ONCE = 8
 _PAUSE_SECONDS = 5.0
 
 
@@ -17,7 +18,7 @@ class Isolation:
     """Of one lane. `waiting` is told by the thread that looks into Redis."""
 
     def __init__(self, lane: Lane) -> None:
-        self._most = min(lane.processes, _MOST_AT_ONCE)
+        self._most = min(max(lane.processes, lane.threads), _MOST_AT_ONCE)
         self._waiting = 0
         self._not_before = 0.0
 

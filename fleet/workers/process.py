@@ -26,7 +26,7 @@ _GIL_FREE_WITHIN = 1.0  # seconds without a look at the retire flag, after which
 
 
 class Child:
-    """A started child. `alone` it runs one suspect and ends.
+    """A started child. `alone` it runs suspects, one at a time, and ends when there are none.
 
     `expected` says that the supervisor killed it, so that its death says nothing of what it ran. `condemned` are the
     deliveries that were ended from outside.

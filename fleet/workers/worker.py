@@ -47,8 +47,8 @@ class FleetWorker(Worker):
     It holds `prefetch` messages at most, running ones included; without one twice its threads, or more while jobs are
     short (`fleet.broker.pace`). `ends` counts the ends that were written, by kind, and `stale` those that came late.
 
-    With a `board` its threads write down there what they run, and a supervisor beats and looks for it. `alone` it runs
-    one suspect of its queues, and fetches no more.
+    With a `board` its threads write down there what they run, and a supervisor beats and looks for it. `alone` it
+    takes the suspects of its queues, and nothing else; give it one thread and a prefetch of one.
     """
 
     broker: FleetBroker
@@ -193,8 +193,6 @@ class FleetWorker(Worker):
 
     def _deliver(self, fetched: list[Fetched]) -> None:
         """Bytes are read by the threads, unless an actor's priority must be known before."""
-        if self._alone and fetched:
-            self.pump.fetch(False)
         if any(actor.priority for actor in self.broker.actors.values()):
             self.work_queue.put_all(fetched, [self._priority(one) for one in fetched])
         else:
