@@ -106,8 +106,8 @@ def reap(
     for one in reaped.apart:
         if one.verdict:
             log.error("message_condemned", queue=one.queue, id=one.id, reason=one.verdict, dead_letter=True)
-        else:
-            log.warning("message_suspected", queue=one.queue, id=one.id)
+    if suspects := [one.id for one in reaped.apart if not one.verdict]:
+        log.warning("messages_suspected", worker=worker, count=len(suspects), first=suspects[:5])
     return reaped
 
 

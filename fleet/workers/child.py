@@ -62,8 +62,10 @@ class _Keeper(threading.Thread):
             pause.wait(_PULSE_SECONDS)
 
 
-def run(app: App, lane: Lane, board: Board, *, alone: bool) -> None:
+def serve(app: App, lane: Lane, path: Path, *, alone: bool) -> None:
     """Serve a lane's queues until told to end; `alone`, its suspects until none is left."""
+    board = Board.open(path)
+    process_broker().broker_id = board.worker_id
     stop, stir = threading.Event(), threading.Event()
 
     def on_signal(*_: object) -> None:
@@ -72,7 +74,6 @@ def run(app: App, lane: Lane, board: Board, *, alone: bool) -> None:
 
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, on_signal)
-    _take_place(lane)
     broker = process_broker()
     broker.emit_after("process_boot")  # middleware of Dramatiq's starts its threads here
     threads, prefetch = (1, 1) if alone else (lane.threads, lane.prefetch)
@@ -95,7 +96,8 @@ def run(app: App, lane: Lane, board: Board, *, alone: bool) -> None:
     log.info("worker_ended", lane=lane.name, worker=broker.broker_id)
 
 
-def _take_place(lane: Lane) -> None:
+def take_place(lane: Lane) -> None:
+    """Be as nice as the lane is, and where it is to be."""
     os.nice(lane.nice)
     if lane.cpus is not None and hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, lane.cpus)
@@ -145,16 +147,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m fleet.workers.child")
     parser.add_argument("--app", type=Path, required=True)
     parser.add_argument("--board", type=Path, required=True)
-    parser.add_argument("--alone", action="store_true")
     parser.add_argument("lane")
     arguments = parser.parse_args()
     app = load(arguments.app)
     configured = settings()
     configure_logs(configured.log_format, configured.log_level)
     configure_clock(configured)
-    board = Board.open(arguments.board)
-    process_broker().broker_id = board.worker_id
-    run(app, app.lane(arguments.lane), board, alone=arguments.alone)
+    lane = app.lane(arguments.lane)
+    take_place(lane)
+    serve(app, lane, arguments.board, alone=False)
     sys.stdout.flush()  # what jobs printed; `os._exit` would drop it
     os._exit(0)  # a job left running past its drain must not keep the process
 

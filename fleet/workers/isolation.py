@@ -1,40 +1,83 @@
-"""How many processes run suspects now: each one message at a time, beside fresh work.
+"""The processes that run suspects: each one message at a time, beside fresh work.
 
-A suspect is a message that a process died in, or that was lost with its worker three times. It runs with nothing else in
-its process; if that dies too it is condemned, and however else it ends it is none any more. Why as many run at once as
-they do: `docs/decisions/0005`.
+A suspect is a message that a process died in, or that was lost with its worker three times. It runs with nothing else
+in its process; if that dies too it is condemned, and however else it ends it is none any more. The processes are forked
+by the lane's spare, which starts once all of the lane's children serve. Why as many run at once as they do:
+`docs/decisions/0005`.
+
+Not guaranteed: that suspects run while the spare cannot start. They wait, and `fleet status` counts them.
 """
 
 from __future__ import annotations
 
-from fleet.declarations import Lane
-from fleet.workers.process import Child
+from collections.abc import Sequence
+from pathlib import Path
 
-_MOST_AT_ONCE = 8
-_PAUSE_SECONDS = 5.0
+from fleet.declarations import Lane
+from fleet.logs import get_logger
+from fleet.workers.forks import Spare, SpareGone
+from fleet.workers.process import Child
+from fleet.workers.rooms import Rooms
+
+log = get_logger(__name__)
+
+_MOST_AT_ONCE = 16
+_PAUSE_SECONDS = 5.0  # before another spare is started
+_ONE_AT_A_TIME_SECONDS = 60.0
 
 
 class Isolation:
-    """Of one lane. `waiting` is told by the thread that looks into Redis."""
+    """Of one lane. `waiting` is told by the thread that looks into Redis, all else by the supervisor's loop."""
 
-    def __init__(self, lane: Lane) -> None:
+    def __init__(self, root: Path, lane: Lane, rooms: Rooms) -> None:
+        self._root, self._lane, self._rooms = root, lane, rooms
         self._most = min(max(lane.processes, lane.threads), _MOST_AT_ONCE)
         self._waiting = 0
-        self._not_before = 0.0
+        self._spare: Spare | None = None
+        self._not_before = self._one_until = 0.0
 
     def waiting(self, count: int) -> None:
         """So many suspects wait."""
         self._waiting = count
 
-    def wanted(self, running: int, now: float) -> int:
-        """How many processes to start now."""
-        if now < self._not_before:
-            return 0
-        wanted = max(0, min(self._waiting, self._most - running))
-        self._waiting -= wanted  # until the next look
-        return wanted
+    def found(self, count: int) -> None:
+        """So many more wait, since a child died."""
+        self._waiting += count
+
+    def start(self, children: Sequence[Child], now: float) -> list[Child]:
+        """Start what is wanted now, and the spare that it takes; returns the new children."""
+        spare = self._ready_spare(children, now)
+        running = sum(child.alone for child in children)
+        most = 1 if now < self._one_until else self._most
+        started: list[Child] = []
+        while spare is not None and self._waiting > 0 and running + len(started) < most:
+            try:
+                started.append(Child(self._root, self._lane, self._rooms.boards, str(self._rooms.metrics), spare=spare))
+            except SpareGone as error:
+                log.error("spare_died", lane=self._lane.name, error=str(error))
+                break
+            self._waiting -= 1
+        return started
+
+    def _ready_spare(self, children: Sequence[Child], now: float) -> Spare | None:
+        if self._spare is not None:
+            self._spare.listen()
+            if not self._spare.gone:
+                return self._spare if self._spare.ready else None
+            log.error("spare_died", lane=self._lane.name, pid=self._spare.process.pid, restart_in=_PAUSE_SECONDS)
+            self._spare.close()
+            self._spare, self._not_before = None, now + _PAUSE_SECONDS
+        if now >= self._not_before and children and all(child.began for child in children):
+            self._spare = Spare(self._root, self._lane, str(self._rooms.metrics))
+        return None
 
     def ended(self, child: Child, now: float) -> None:
-        """One that could not even begin (its code does not import) is not started again at once."""
-        if child.process.returncode and not child.began:
-            self._not_before = now + _PAUSE_SECONDS
+        """One whose spare died beside others: the next ones run one at a time, so that it shows whose doing it is."""
+        if child.process.returncode and child.expected:
+            self._one_until = now + _ONE_AT_A_TIME_SECONDS
+
+    def close(self) -> None:
+        """End the spare, and with it what it forked."""
+        if self._spare is not None:
+            self._spare.close()
+            self._spare = None

@@ -20,38 +20,36 @@ from fleet.broker.reaper import ALONE
 from fleet.clock import clock
 from fleet.declarations import Lane
 from fleet.workers.board import Board, ChildPhase, Phase, Slot
+from fleet.workers.forks import Fork, Spare
 
 _STOPS_WITHIN = 0.5  # seconds from SIGSTOP until a process is seen to be stopped
 _GIL_FREE_WITHIN = 1.0  # seconds without a look at the retire flag, after which the GIL counts as held
 
 
 class Child:
-    """A started child. `alone` it runs suspects, one at a time, and ends when there are none.
+    """A started child. One that a spare forks is `alone`: it runs suspects, one at a time, until there are none.
 
-    `expected` says that the supervisor killed it, so that its death says nothing of what it ran. `condemned` are the
-    deliveries that were ended from outside.
+    `condemned` are the deliveries that were ended from outside.
     """
 
-    def __init__(self, root: Path, lane: Lane, folder: Path, metrics: str, *, alone: bool, young_deaths: int) -> None:
-        first = f"{ALONE if alone else ''}{uuid.uuid4()}"
-        self.alone, self.young_deaths, self.started = alone, young_deaths, clock.monotonic()
+    def __init__(
+        self, root: Path, lane: Lane, folder: Path, metrics: str, *, spare: Spare | None = None, young_deaths: int = 0
+    ) -> None:
+        self.alone, self.young_deaths, self.started = spare is not None, young_deaths, clock.monotonic()
+        first = f"{ALONE if self.alone else ''}{uuid.uuid4()}"
         self.worker_ids = [first]
-        self.board = Board.create(folder / first, 1 if alone else lane.threads)
+        self.board = Board.create(folder / first, 1 if self.alone else lane.threads)
         self.board.worker_id = first
-        command = [sys.executable, "-m", "fleet.workers.child", "--app", str(root), "--board", str(self.board.path)]
         try:
-            self.process = subprocess.Popen(
-                [*command, *(["--alone"] if alone else []), lane.name],
-                stdin=subprocess.DEVNULL,
-                start_new_session=True,  # a signal to the terminal's group reaches the supervisor alone
-                env={**os.environ, "PROMETHEUS_MULTIPROC_DIR": metrics},
+            self.process: subprocess.Popen[bytes] | Fork = (
+                spare.fork(self.board.path) if spare else _started(root, lane, self.board.path, metrics)
             )
         except BaseException:
             self.board.remove()
             raise
         self.retired_at: float | None = None
         self.cause: str | None = None  # what it is killed for, where the supervisor does it
-        self.expected = False
+        self._expected = False
         self.condemned: dict[int, Slot] = {}
         self.empty_since: float | None = None
         self.lost: list[tuple[str, str]] = []  # the `on_lost` messages of what was condemned
@@ -61,6 +59,11 @@ class Child:
     @property
     def pid(self) -> int:
         return self.process.pid
+
+    @property
+    def expected(self) -> bool:
+        """Whether its death says nothing of what it ran."""
+        return self._expected or (isinstance(self.process, Fork) and self.process.blameless)
 
     @property
     def serving(self) -> bool:
@@ -143,12 +146,24 @@ class Child:
 
     def kill(self, cause: str | None = None) -> None:
         """SIGKILL. Without a cause it is the supervisor's own doing, and no mark on what it ran."""
-        self.cause, self.expected = cause, cause is None
+        self.cause, self._expected = cause, cause is None
         self.process.kill()
 
     def died_of(self) -> str:
         """The signal or exit code of one that ended."""
-        code = self.process.returncode
-        if self.cause is not None:
-            return self.cause
+        code: int | None = self.process.returncode
+        if self.cause is not None or code is None:
+            return self.cause or "not ended"
         return signal.Signals(-code).name if code < 0 else f"exit code {code}"
+
+
+def _started(root: Path, lane: Lane, board: Path, metrics: str) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        [
+            *(sys.executable, "-m", "fleet.workers.child", "--app", str(root)),
+            *("--board", str(board), lane.name),
+        ],
+        stdin=subprocess.DEVNULL,
+        start_new_session=True,  # a signal to the terminal's group reaches the supervisor alone
+        env={**os.environ, "PROMETHEUS_MULTIPROC_DIR": metrics},
+    )

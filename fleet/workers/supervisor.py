@@ -68,7 +68,7 @@ class Supervisor:
         self._verdicts = Verdicts(self._broker, lane.queues)
         self._rooms = Rooms()
         self._recycling = Recycling(lane)
-        self._isolation = Isolation(lane)
+        self._isolation = Isolation(app.root, lane, self._rooms)
         self._vitals = Vitals(lane, Systemd.of(settings()))
         self._said_unreaped = False
         self._redis_again_at = 0.0  # one call that times out a turn: a Redis that hangs must not hang the loop
@@ -102,6 +102,7 @@ class Supervisor:
         finally:
             watch.stop()
             presence.stop()
+            self._isolation.close()
             self._rooms.remove()
         log.info("lane_ended", lane=self._lane.name)
 
@@ -143,17 +144,10 @@ class Supervisor:
         """The ids of the children that live; one that somebody stopped does not."""
         return [child.worker_ids[-1] for child in list(self._children) if not child.is_stopped()]
 
-    def _start(self, young_deaths: int, *, alone: bool = False) -> None:
-        self._children.append(
-            Child(
-                self._app.root,
-                self._lane,
-                self._rooms.boards,
-                str(self._rooms.metrics),
-                alone=alone,
-                young_deaths=young_deaths,
-            )
-        )
+    def _start(self, young_deaths: int) -> None:
+        rooms = self._rooms
+        child = Child(self._app.root, self._lane, rooms.boards, str(rooms.metrics), young_deaths=young_deaths)
+        self._children.append(child)
 
     def _tick(self, *, draining: bool = False) -> None:
         now = clock.monotonic()
@@ -169,11 +163,12 @@ class Supervisor:
         for due, young in [restart for restart in self._restarts if restart[0] <= now]:
             self._restarts.remove((due, young))
             self._start(young)
-        for _ in range(self._isolation.wanted(sum(child.alone for child in self._children), now)):
-            self._start(0, alone=True)
+        self._children += self._isolation.start(self._children, now)
         if self._hangup.is_set():
             self._hangup.clear()
             self._recycling.all_of(self._children)
+            if not any(child.alone for child in self._children):
+                self._isolation.close()  # the next spare has the code of today
         chosen = self._recycling.next(self._children, now)
         if chosen is not None:
             self._retire(*chosen)
@@ -265,7 +260,7 @@ class Supervisor:
             return
         try:
             while self._unreaped:
-                self._verdicts.reap(*self._unreaped[0])
+                self._isolation.found(self._verdicts.reap(*self._unreaped[0]))
                 del self._unreaped[0]
             while self._lost:
                 self._verdicts.hurry(self._lost[0])

@@ -57,8 +57,8 @@ class Verdicts:
         log.error("job_lost", **said, reason=reason, dead_letter=True)
         return self._tell(queue, id, body, reason, lost_after)
 
-    def reap(self, worker: str, death: Death | None) -> None:
-        """Return what a dead child held; what it died in is set apart, or condemned."""
+    def reap(self, worker: str, death: Death | None) -> int:
+        """Return what a dead child held; what it died in is set apart, or condemned. How many are suspects now."""
         broker = self._broker
         reaped = reap(
             broker.client,
@@ -72,6 +72,7 @@ class Verdicts:
         for one in reaped.apart:
             if one.verdict:
                 self.tell(one)
+        return sum(not one.verdict for one in reaped.apart)
 
     def tell(self, one: Apart) -> None:
         """Have `on_lost` run for a dead letter that a reaping made."""

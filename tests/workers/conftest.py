@@ -34,7 +34,9 @@ class Running:
     sent: list[str] = field(default_factory=list)
 
     def children(self) -> set[int]:
-        return {child.pid for child in psutil.Process(self.process.pid).children()}
+        """The lane's processes, without its spare."""
+        below = psutil.Process(self.process.pid).children()
+        return {child.pid for child in below if "fleet.workers.spare" not in child.cmdline()}
 
     def logged(self, event: str) -> list[str]:
         return [line for line in self.log.read_text().splitlines() if re.search(rf"\b{event}\b", line)]
