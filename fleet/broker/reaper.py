@@ -101,7 +101,8 @@ def reap(
             for queue, id, verdict in zip(apart[::3], apart[1::3], apart[2::3], strict=True)
         ),
     )
-    say = log.warning if reaped.returned or reaped.apart else log.info
+    expected = stock or death is not None  # a supervisor saw it end; else it fell silent
+    say = log.info if expected and not reaped.returned and not reaped.apart else log.warning
     say("worker_reaped", worker=worker, returned=reaped.returned, apart=len(reaped.apart))
     for one in reaped.apart:
         if one.verdict:

@@ -166,11 +166,17 @@ def test_an_exception_that_was_expected_is_not_tried_again(side: Side) -> None:
 
 def test_what_was_prefetched_runs_in_order_of_priority(side: Side) -> None:
     ran: list[str] = []
-    gate = threading.Event()
-    blocker = side.actor(gate.wait, actor_name="blocker")
+    began, gate = threading.Event(), threading.Event()
+
+    def block() -> None:
+        began.set()
+        gate.wait(5)
+
+    blocker = side.actor(block, actor_name="blocker")
     actors = [side.actor(lambda name=name: ran.append(name), actor_name=name, priority=p) for p, name in PRIORITIES]
     worker = side.work(threads=1, prefetch=10)
-    blocker.send(5)
+    blocker.send()
+    wait_until(began.is_set)
     for actor in actors:
         actor.send()
     wait_until(lambda: worker.work_queue.qsize() == len(actors))

@@ -11,12 +11,14 @@ import urllib.request
 from collections.abc import Callable
 from datetime import datetime
 from itertools import pairwise
+from pathlib import Path
 
 import psutil
 import pytest
 import redis
 
 from fleet.workers.supervisor import _pause
+from tests.broker.conftest import OwnRedis
 from tests.waiting import wait_until
 from tests.workers.conftest import APP, Running
 
@@ -98,6 +100,20 @@ def test_a_lane_whose_children_cannot_start_tries_again_ever_later_and_says_the_
     first, second = ((later - earlier).total_seconds() for earlier, later in pairwise(times))
     assert first >= 1.0 and second >= 2.0
     assert lane.process.poll() is None
+
+
+def test_a_lane_that_is_started_before_redis_says_so_once_and_serves_when_it_is_there(
+    supervise: Supervise, tmp_path: Path
+) -> None:
+    own = OwnRedis(tmp_path)
+    lane = supervise(FLEET_REDIS_URL=own.url.replace("redis://", "redis://:s3cret@"))
+    wait_until(lambda: lane.logged("lane_waits_for_redis"), 10)
+    assert lane.process.poll() is None
+    own.start("--requirepass", "s3cret", wait=False)
+    lane.ready(1)
+    assert len(lane.logged("lane_waits_for_redis")) == 1
+    assert "s3cret" not in lane.log.read_text()
+    own.stop()
 
 
 @pytest.mark.parametrize(("deaths", "seconds"), [(0, 0), (1, 1), (2, 2), (5, 16), (6, 30), (5_000, 30)])

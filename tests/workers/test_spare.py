@@ -1,0 +1,123 @@
+"""The spare: what it imports beforehand, how its forks end, and what becomes of them when it does."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from fleet.declarations import Lane
+from fleet.workers.board import Board
+from fleet.workers.forks import Spare, SpareGone
+from fleet.workers.spare import imported_by
+from tests.waiting import wait_until
+from tests.workers.conftest import APP, Running
+
+Supervise = Callable[..., Running]
+
+
+def spare_of(lane: Running) -> psutil.Process | None:
+    below = psutil.Process(lane.process.pid).children()
+    return next((child for child in below if "fleet.workers.spare" in child.cmdline()), None)
+
+
+def test_what_a_body_imports_is_found_also_in_what_it_defines() -> None:
+    def body() -> None:
+        import json
+        from xml.dom import minidom, pulldom
+
+        def inner() -> None:
+            import email.message as _message  # noqa: F401
+
+        print(json, minidom, pulldom, inner)
+
+    found = set(imported_by(body.__code__))
+    assert {"json", "xml.dom", "xml.dom.minidom", "xml.dom.pulldom", "email.message"} <= found
+
+
+def test_a_job_whose_process_was_killed_runs_again_in_a_fork_at_once(supervise: Supervise) -> None:
+    lane = supervise()
+    lane.ready(1)
+    spare = wait_until(lambda: spare_of(lane), 10)
+    lane.send("doomed")
+    (begun,) = wait_until(lambda: lane.events("begin"), 10)
+    os.kill(int(begun[2]), signal.SIGKILL)
+    _, again = wait_until(lambda: len(lane.events("begin")) == 2 and lane.events("begin"), 10)
+    assert psutil.Process(int(again[2])).ppid() == spare.pid
+    lane.gate.touch()
+    wait_until(lambda: lane.events("end"), 10)
+    wait_until(lambda: lane.logged("suspect_runner_ended"), 10)
+
+
+def test_a_killed_spare_is_replaced_and_its_forks_die_with_it(supervise: Supervise) -> None:
+    lane = supervise()
+    lane.ready(1)
+    lane.send("doomed")
+    (begun,) = wait_until(lambda: lane.events("begin"), 10)
+    os.kill(int(begun[2]), signal.SIGKILL)
+    _, again = wait_until(lambda: len(lane.events("begin")) == 2 and lane.events("begin"), 10)
+    first = spare_of(lane)
+    assert first is not None
+    first.kill()
+    wait_until(lambda: not psutil.pid_exists(int(again[2])), 5)
+    wait_until(lambda: lane.logged("spare_died"), 5)
+    second = wait_until(lambda: (found := spare_of(lane)) and found.pid != first.pid and found, 15)
+    assert second.is_running()
+
+
+def test_a_spare_that_an_import_gave_a_thread_forks_nothing_and_says_so(supervise: Supervise, tmp_path: Path) -> None:
+    threaded = Path(shutil.copytree(APP, tmp_path / "threaded"))
+    with (threaded / "actors" / "jobs.py").open("a") as source:
+        source.write(
+            "\nimport threading\nthreading.Thread(target=threading.Event().wait, daemon=True, name='x').start()\n"
+        )
+    lane = supervise(app=threaded)
+    lane.ready(1)
+    lane.send("doomed")
+    (begun,) = wait_until(lambda: lane.events("begin"), 10)
+    os.kill(int(begun[2]), signal.SIGKILL)
+    (line, *_) = wait_until(lambda: lane.logged("spare_has_threads"), 15)
+    assert "x" in line
+
+
+@pytest.fixture
+def spare(redis_url: str, namespace: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Spare]:
+    monkeypatch.setenv("FLEET_REDIS_URL", redis_url)
+    monkeypatch.setenv("FLEET_NAMESPACE", namespace)
+    lane = Lane.__new__(Lane)
+    object.__setattr__(lane, "name", "jobs")
+    made = Spare(APP, lane, str(tmp_path))
+    yield made
+    made.close()
+
+
+def test_a_fork_that_ends_is_heard_of_with_its_code_and_one_that_is_killed_with_its_signal(
+    spare: Spare, tmp_path: Path
+) -> None:
+    wait_until(lambda: spare.listen() or spare.ready, 20)
+    boards = [Board.create(tmp_path / f"board-{number}", 1) for number in range(2)]
+    for board in boards:
+        board.worker_id = f"alone-{board.path.name}"
+    quiet, killed = (spare.fork(board.path) for board in boards)
+    killed.kill()
+    assert killed.wait(5) == -signal.SIGKILL
+    assert quiet.wait(15) == 0, "one that finds no suspect ends by itself"
+
+
+def test_forks_of_a_spare_that_died_are_blamed_only_if_there_was_one(spare: Spare, tmp_path: Path) -> None:
+    wait_until(lambda: spare.listen() or spare.ready, 20)
+    forks = []
+    for number in range(2):
+        board = Board.create(tmp_path / f"board-{number}", 1)
+        board.worker_id = f"alone-{number}"
+        forks.append(spare.fork(board.path))
+    spare.process.kill()
+    assert [fork.wait(5) for fork in forks] == [-signal.SIGKILL] * 2
+    assert all(fork.blameless for fork in forks)
+    with pytest.raises(SpareGone):
+        spare.fork(tmp_path / "another")
