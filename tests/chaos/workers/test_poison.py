@@ -1,0 +1,91 @@
+"""One job that kills its process among many that do nothing wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from tests.chaos.workers.journal import Run
+from tests.chaos.workers.lane import ChaosLane, alive, until_gone
+from tests.waiting import wait_until
+
+CAUSES = {"sigkill": "SIGKILL", "segfault": "SIGSEGV", "exit": "exit code 3", "memory": "memory over kill_rss"}
+KILL_RSS = 400 << 20  # the poison takes 512 MiB
+
+SIZES = [
+    pytest.param(5, 60, id="short"),
+    pytest.param(200, 600, id="full", marks=pytest.mark.soak),
+]
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize(("in_flight", "settles_in"), SIZES)
+@pytest.mark.parametrize("kind", CAUSES)
+def test_a_poison_is_a_dead_letter_after_two_processes_and_its_neighbours_finish(
+    kind: str, in_flight: int, settles_in: float, lane: ChaosLane, say: Callable[[str], None]
+) -> None:
+    options = {"kill_rss": KILL_RSS} if kind == "memory" else {}
+    lane.start(processes=1, threads=in_flight, prefetch=in_flight, **options)
+    neighbours = [lane.send("work", f"neighbour-{number}", 60, "go") for number in range(in_flight - 1)]
+    poison = lane.send("poison", "poison", kind, "strike")
+    lane.until_running(in_flight)
+    assert len({run.pid for run in lane.journal.runs()}) == 1, "all in one process"
+    lane.open("strike")
+    until_gone({run.pid for run in lane.journal.runs()}, 20)
+    lane.open("go")  # only now, so that each was in its body when the process died
+    lane.until_settled(settles_in)
+
+    assert lane.dead() == {poison}
+    assert lane.letters()[poison]["reason"] == f"poison: killed 2 processes ({CAUSES[kind]}, {CAUSES[kind]})"
+    assert lane.left() == {}
+    assert lane.journal.ended() == set(neighbours)
+    _two_processes_died(lane, poison)
+    again = [runs[1].begun for runs in lane.journal.by_id("neighbour").values() if len(runs) == 2]
+    say(f"{len(again)} neighbours ran again, the last {max(again) - min(again):.1f} s after the first")
+
+
+def _two_processes_died(lane: ChaosLane, poison: str) -> None:
+    first, second = lane.journal.by_id()[poison]
+    assert first.pid != second.pid
+    assert [run for run in lane.journal.runs() if run.pid == second.pid] == [second], "it was alone"
+    assert {run.pid for run in lane.journal.running()} == {first.pid, second.pid}, "no other process died"
+    assert max(len(runs) for runs in lane.journal.by_id("neighbour").values()) <= 2
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize(
+    ("in_flight", "settles_in"),
+    [pytest.param(4, 90, id="short"), pytest.param(20, 300, id="full", marks=pytest.mark.soak)],
+)
+def test_a_poison_that_takes_the_supervisor_with_it_ends_alone_and_then_is_a_dead_letter(
+    in_flight: int, settles_in: float, lane: ChaosLane, say: Callable[[str], None]
+) -> None:
+    shape = {"processes": 2, "threads": in_flight}
+    running = lane.start(**shape)
+    neighbours = [lane.send("work", f"neighbour-{number}", 60, "go") for number in range(in_flight - 1)]
+    poison = lane.send("poison", "poison", "lane", "strike")
+    lane.until_running(in_flight)
+    lane.open("strike")
+    until_gone({run.pid for run in lane.journal.runs()}, 20)
+    lane.open("go")
+    starts = 1
+    for _ in range(6):
+        wait_until(lambda: running.process.poll() is not None or poison in lane.dead(), settles_in)  # noqa: B023
+        if poison in lane.dead():
+            break
+        running = lane.start(**shape)  # as an init system does
+        starts += 1
+    lane.until_settled(settles_in)
+
+    runs: list[Run] = lane.journal.by_id()[poison]
+    say(f"the poison ran {len(runs)} times, the lane was started {starts} times")
+    assert lane.dead() == {poison}
+    assert lane.letters()[poison]["reason"].startswith("poison: killed "), lane.letters()
+    assert lane.left() == {}
+    assert lane.journal.ended() == set(neighbours)
+    # Nobody saw what the first three died in, so they are losses; what dies alone dies of itself.
+    assert [run.alone for run in runs] in ([False] * 3 + [True], [False] * 3 + [True] * 2)
+    last = runs[-1]
+    assert [run for run in lane.journal.runs() if run.pid == last.pid] == [last], "it ended alone"
+    assert not any(alive(run.pid) for run in runs)
