@@ -18,9 +18,8 @@ import psutil
 import pytest
 import redis
 from dramatiq import Message
-from dramatiq.brokers.redis import RedisBroker
 
-from fleet.broker import keys
+from fleet.broker import FleetBroker, keys
 from tests.broker.station import places
 from tests.chaos.workers.journal import Journal
 from tests.waiting import wait_until
@@ -42,7 +41,7 @@ class ChaosLane:
         self.temporary.mkdir()
         self.journal = Journal(folder / "journal")
         self.started: list[Running] = []
-        self._sender = RedisBroker(url=url, namespace=namespace)
+        self._sender = FleetBroker(url=url, namespace=namespace, middleware=[])
         self._sender.declare_queue(QUEUE)
 
     def start(self, **shape: object) -> Running:
@@ -60,7 +59,7 @@ class ChaosLane:
         return running
 
     def send(self, actor: str, name: str, *args: object) -> str:
-        """One message, as a stock producer would; returns its id, which is not the one in Redis."""
+        """One message; returns its id, which is not the one that its queue knows it by."""
         message = Message(QUEUE, actor, (str(self.folder), name, *args), {}, {})
         self._sender.enqueue(message)
         return message.message_id
@@ -70,9 +69,11 @@ class ChaosLane:
 
     def letters(self) -> dict[str, dict[str, Any]]:
         """Message id -> details of the dead letters; each stands in the list, has its body and its details."""
-        listed = self.client.zrange(keys.dead(self.namespace, QUEUE), 0, -1)
-        bodies = self.client.hgetall(keys.dead_bodies(self.namespace, QUEUE))
-        details = self.client.hgetall(keys.dead_details(self.namespace, QUEUE))
+        with self.client.pipeline() as pipe:  # one transaction: no letter is seen half written
+            pipe.zrange(keys.dead(self.namespace, QUEUE), 0, -1)
+            pipe.hgetall(keys.dead_bodies(self.namespace, QUEUE))
+            pipe.hgetall(keys.dead_details(self.namespace, QUEUE))
+            listed, bodies, details = pipe.execute()
         return {Message.decode(bodies[id]).message_id: json.loads(details[id]) for id in listed}
 
     def dead(self) -> set[str]:
@@ -114,7 +115,7 @@ class ChaosLane:
         for running in self.started:
             running.process.wait(10)
         wait_until(lambda: not self.processes())
-        self._sender.close()
+        self._sender.client.close()
 
 
 def _command(process: psutil.Process) -> list[str]:
