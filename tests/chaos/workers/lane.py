@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import time
 from collections.abc import Callable, Iterable
@@ -44,13 +45,13 @@ class ChaosLane:
         self._sender = FleetBroker(url=url, namespace=namespace, middleware=[])
         self._sender.declare_queue(QUEUE)
 
-    def start(self, **shape: object) -> Running:
+    def start(self, *, lost_after: float = 30.0, **shape: object) -> Running:
         """A supervisor, once its processes work; `shape` is the lane's (see `app/config/lanes.py`)."""
         running = self._supervise(
             self.app,
             TEST_LANE=json.dumps(shape),
             TMPDIR=str(self.temporary),
-            FLEET_LOST_AFTER=f"PT{LOST_AFTER}S",
+            FLEET_LOST_AFTER=f"PT{lost_after}S",
         )
         self.started.append(running)
         processes = int(str(shape["processes"]))
@@ -109,13 +110,23 @@ class ChaosLane:
         return [pid for pid, command in found if "fleet.workers.child" in command and ("--alone" in command) == runners]
 
     def end(self) -> None:
-        """End whatever the test has left, so that nothing of it outlives it."""
+        """End whatever the test has left: a second signal ends a drain, and what does not hear it is killed."""
+        ends = time.monotonic() + 5
+        while time.monotonic() < ends and any(running.process.poll() is None for running in self.started):
+            for running in self.started:
+                running.process.terminate()
+            time.sleep(0.1)
         for one in self.processes():
             one.kill()
         for running in self.started:
             running.process.wait(10)
         wait_until(lambda: not self.processes())
         self._sender.client.close()
+
+
+def boards(supervisor: int) -> set[Path]:
+    """The files in shared memory that a supervisor reads its children from."""
+    return {Path(name) for name in re.findall(r"/dev/shm/\S+", Path(f"/proc/{supervisor}/maps").read_text())}
 
 
 def _command(process: psutil.Process) -> list[str]:

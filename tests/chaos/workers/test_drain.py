@@ -110,13 +110,13 @@ def test_a_second_signal_ends_a_drain_at_once_and_loses_nothing(
 def test_a_killed_supervisor_leaves_no_child_after_a_second_and_its_messages_run_elsewhere(
     lane: ChaosLane, say: Callable[[str], None]
 ) -> None:
-    first = lane.start(processes=3, threads=3)
+    first = lane.start(processes=3, threads=3, lost_after=LOST_AFTER)
     sent = [lane.send("stubborn", "holds-the-gil", 60, True)]
     lane.until_running(1)
     sent += [lane.send("work", f"work-{number}", 60, "go") for number in range(4)]
     lane.until_running(3)
     holder = lane.journal.runs("holds")[0].pid
-    heir = lane.start(processes=1, threads=8)
+    heir = lane.start(processes=1, threads=8, lost_after=LOST_AFTER)
     children = first.children()
     os.kill(min(children - {holder}), signal.SIGSTOP)
     at = kill(first.process.pid)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from tests.chaos.workers.journal import Run
-from tests.chaos.workers.lane import ChaosLane, alive, until_gone
+from tests.chaos.workers.lane import LOST_AFTER, ChaosLane, alive, boards, until_gone
 from tests.waiting import wait_until
 
 CAUSES = {"sigkill": "SIGKILL", "segfault": "SIGSEGV", "exit": "exit code 3", "memory": "memory over kill_rss"}
@@ -61,8 +61,9 @@ def _two_processes_died(lane: ChaosLane, poison: str) -> None:
 def test_a_poison_that_takes_the_supervisor_with_it_ends_alone_and_then_is_a_dead_letter(
     in_flight: int, settles_in: float, lane: ChaosLane, say: Callable[[str], None]
 ) -> None:
-    shape = {"processes": 2, "threads": in_flight}
+    shape = {"processes": 2, "threads": in_flight, "lost_after": LOST_AFTER}
     running = lane.start(**shape)
+    left_behind = boards(running.process.pid)
     neighbours = [lane.send("work", f"neighbour-{number}", 60, "go") for number in range(in_flight - 1)]
     poison = lane.send("poison", "poison", "lane", "strike")
     lane.until_running(in_flight)
@@ -89,3 +90,4 @@ def test_a_poison_that_takes_the_supervisor_with_it_ends_alone_and_then_is_a_dea
     last = runs[-1]
     assert [run for run in lane.journal.runs() if run.pid == last.pid] == [last], "it ended alone"
     assert not any(alive(run.pid) for run in runs)
+    assert left_behind and not any(path.exists() for path in left_behind), "the next supervisor removes them"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,11 +9,12 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.chaos.workers.lane import ChaosLane, alive
+from tests.chaos.workers.lane import ChaosLane, alive, boards
 from tests.waiting import wait_until
 
 MEMORY_SLACK = 4 << 20
 SLACK = 4  # of what a child has while it lives; samples are taken while one starts
+SHORT_LIVED = 120  # seconds until a key expires that may stand for each child that went
 
 
 @dataclass(frozen=True)
@@ -23,9 +23,15 @@ class Sample:
 
     descriptors: int
     threads: int
-    files: int
-    keys: int
+    files: frozenset[str]
+    keys: frozenset[str]
     memory: int
+
+    def __str__(self) -> str:
+        return (
+            f"{self.descriptors} descriptors, {self.threads} threads, {len(self.files)} files, "
+            f"{len(self.keys)} keys, {self.memory / (1 << 20):.1f} MiB"
+        )
 
 
 def _sample(lane: ChaosLane, supervisor: psutil.Process) -> Sample:
@@ -33,20 +39,22 @@ def _sample(lane: ChaosLane, supervisor: psutil.Process) -> Sample:
         return Sample(
             supervisor.num_fds(),
             supervisor.num_threads(),
-            len(_private_files(lane, supervisor)),
-            sum(1 for _ in lane.client.scan_iter(f"{lane.namespace}:*", count=1000)),
+            frozenset(str(path) for path in _private_files(lane, supervisor)),
+            frozenset(_lasting_keys(lane)),
             supervisor.memory_info().rss,
         )
 
 
 def _private_files(lane: ChaosLane, supervisor: psutil.Process) -> set[Path]:
     """Files of its temporary folder, and of the folders in shared memory that it has something mapped from."""
-    mapped = re.findall(r"/dev/shm/\S+", Path(f"/proc/{supervisor.pid}/maps").read_text())
-    folders = {Path(name).parent for name in mapped} - {Path("/dev/shm")}
-    found = {Path(name) for name in mapped}
-    for folder in [*folders, lane.temporary]:
-        found |= {path for path in folder.rglob("*") if path.is_file()}
-    return found
+    mapped = boards(supervisor.pid)
+    folders = {path.parent for path in mapped} - {Path("/dev/shm")}
+    return mapped | {path for folder in [*folders, lane.temporary] for path in folder.rglob("*") if path.is_file()}
+
+
+def _lasting_keys(lane: ChaosLane) -> list[str]:
+    found = list(lane.client.scan_iter(f"{lane.namespace}:*", count=1000))
+    return [key.decode() for key in found if not 0 <= lane.client.ttl(key) <= SHORT_LIVED]
 
 
 @pytest.mark.timeout(3600)
@@ -60,19 +68,21 @@ def test_recycled_children_leave_no_files_descriptors_keys_or_memory_behind(
     running = lane.start(processes=1, threads=1, prefetch=1, max_jobs=1)
     supervisor = psutil.Process(running.process.pid)
     samples = []
-    for number in range(children):
+    for number in range(1, children + 1):
         id = lane.send("work", f"job-{number}", 0)
-        run = wait_until(lambda: lane.journal.by_id().get(id), 30)[0]  # noqa: B023
+        run = wait_until(lambda: lane.journal.by_id().get(id) or [], 30)[0]  # noqa: B023
         wait_until(lambda: not alive(run.pid), 30)  # noqa: B023
-        if number % every == every - 1:
+        if number % every == 0:
             wait_until(lambda: len(lane.children()) == 1, 10)
             samples.append(_sample(lane, supervisor))
-            say(f"after {number + 1} children: {samples[-1]}")
+            say(f"after {number} children: {samples[-1]}")
     lane.until_settled(10)
 
     assert len({run.pid for run in lane.journal.runs()}) == children == len(lane.journal.ended())
-    first, last = samples[0], samples[-1]
-    for field in ("descriptors", "threads", "files", "keys"):
-        assert getattr(last, field) <= getattr(first, field) + SLACK, field
-    assert last.memory <= first.memory + MEMORY_SLACK
     assert (lane.dead(), lane.left()) == (set(), {})
+    first, last = samples[0], samples[-1]
+    assert last.descriptors <= first.descriptors + SLACK
+    assert last.threads <= first.threads + SLACK
+    assert len(last.files) <= len(first.files) + SLACK, sorted(last.files - first.files)
+    assert len(last.keys) <= len(first.keys) + SLACK, sorted(last.keys - first.keys)
+    assert last.memory <= first.memory + MEMORY_SLACK

@@ -16,7 +16,7 @@ ENDS_WITHIN = 4.0  # seconds beyond the silence that makes a process lost, for a
 
 def _three_running(lane: ChaosLane) -> tuple[int, set[str]]:
     """Two jobs that end well and one that fails, each in its first run, in one process; which, and their ids."""
-    lane.start(processes=1, threads=3, prefetch=3)
+    lane.start(processes=1, threads=3, prefetch=3, lost_after=LOST_AFTER)
     ids = {lane.send("work", f"work-{number}", 120, "go") for number in range(2)}
     ids.add(lane.send("fail_once", "failing", "go"))
     lane.until_running(3)
@@ -54,7 +54,7 @@ def test_what_a_host_held_that_stood_still_runs_elsewhere_and_nothing_it_does_af
 ) -> None:
     first, ids = _three_running(lane)
     host = [lane.started[0].process.pid, first]
-    lane.start(processes=1, threads=3, prefetch=3)
+    lane.start(processes=1, threads=3, prefetch=3, lost_after=LOST_AFTER)
     at = time.monotonic()
     for pid in host:
         os.kill(pid, signal.SIGSTOP)
