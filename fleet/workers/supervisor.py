@@ -10,9 +10,9 @@ boards ten times a second. From these come
 - recycling: by memory, jobs, age, or SIGHUP, one child at a time.
 - the drain, on SIGTERM or SIGINT; a second signal ends everything at once, and what the children held returns.
 
-A child that dies within its first 5 s is restarted with a growing pause, up to 30 s, so that a lane which cannot start
-does not burn the machine. Not guaranteed: any of this while Redis does not answer; children go on, and what is to be
-written is written when it does.
+A child that dies within its first 5 s and has ended no job is restarted with a growing pause, up to 30 s, so that a
+lane which cannot start does not burn the machine. Not guaranteed: any of this while Redis does not answer; children go
+on, and what is to be written is written when it does.
 """
 
 from __future__ import annotations
@@ -240,6 +240,7 @@ class Supervisor:
             ids = [(slot.queue, slot.id) for slot in in_body if slot.id is not None]
         self._unreaped.append((last, Death(child.died_of(), ids)))
         self._lost += child.lost
+        jobs = child.board.jobs
         self._children.remove(child)
         self._rooms.forget(child)
         say = log.info if child.retired_at is not None or draining or (child.alone and not ids) else log.error
@@ -248,7 +249,7 @@ class Supervisor:
             self._isolation.ended(child, now)
             say("suspect_runner_ended", **died)
         elif child.retired_at is None and not draining:
-            young = child.young_deaths + 1 if now - child.started < _YOUNG_SECONDS else 0
+            young = child.young_deaths + 1 if now - child.started < _YOUNG_SECONDS and not jobs else 0
             self._restarts.append((now + _pause(young), young))
             say("worker_died", **died, restart_in=_pause(young))
         else:

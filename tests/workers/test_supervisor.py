@@ -17,6 +17,7 @@ import psutil
 import pytest
 import redis
 
+from fleet.workers.board import Board
 from fleet.workers.supervisor import _pause
 from tests.broker.conftest import OwnRedis
 from tests.waiting import wait_until
@@ -41,6 +42,23 @@ def test_a_killed_child_is_replaced_alone_and_its_message_runs_again_within_ten_
     lane.gate.touch()
     wait_until(lambda: lane.events("end"), 10)
     assert len(lane.events("end")) == 1
+
+
+def test_a_child_that_ended_a_job_did_not_die_young_and_is_replaced_at_once(supervise: Supervise) -> None:
+    lane = supervise()
+    lane.gate.touch()
+    for number in (1, 2, 3):
+        lane.ready(number)
+        lane.send(f"job-{number}")
+        wait_until(lambda: len(lane.events("end")) == number, 10)  # noqa: B023
+        (child,) = lane.children()
+        command = psutil.Process(child).cmdline()
+        board = Board.open(Path(command[command.index("--board") + 1]))
+        wait_until(lambda: board.jobs == 1, 5)  # noqa: B023
+        board.close()
+        os.kill(child, signal.SIGKILL)
+        wait_until(lambda: len(lane.logged("worker_died")) == number, 10)  # noqa: B023
+    assert [re.findall(r'"restart_in": ([\d.]+)', line)[0] for line in lane.logged("worker_died")] == ["0.0"] * 3
 
 
 def test_a_drain_lets_the_running_job_end_and_hands_back_what_was_only_prefetched(
