@@ -112,7 +112,7 @@ def turn(namespace: str, worker: str) -> str:
 
 
 def tombstone(namespace: str, worker: str) -> str:
-    """Stands when a worker was reaped; expires after a day."""
+    """Stands when a worker was reaped; expires after a day, or a minute where somebody saw its process end."""
     return f"{namespace}:fleet:tombstone:{worker}"
 
 

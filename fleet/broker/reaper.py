@@ -35,6 +35,7 @@ log = get_logger(__name__)
 LOST_AFTER = timedelta(seconds=30)
 STOCK_LOST_AFTER = timedelta(milliseconds=DEFAULT_HEARTBEAT_TIMEOUT)
 TOMBSTONE_SECONDS = 86_400
+_SEEN_DEAD_SECONDS = 60  # of one whose end was seen only what is still on its way to Redis can come
 MARKS_KEPT_SECONDS = 72 * 3_600
 SUSPECT_AFTER_LOSSES, CONDEMNED_AFTER_DEATHS = 3, 2
 ALONE = "alone-"  # how the id of a process begins that runs suspects: who reaps it knows nothing else of it
@@ -88,7 +89,8 @@ def reap(
     asked += [keys.heartbeats(namespace), keys.workers(namespace)]
     for name in names:
         asked += keys.of_reaping(namespace, worker, name)
-    args: list[str | int | bytes] = [worker, TOMBSTONE_SECONDS, keys.wake(namespace), int(stock)]
+    stands = TOMBSTONE_SECONDS if death is None else _SEEN_DEAD_SECONDS
+    args: list[str | int | bytes] = [worker, stands, keys.wake(namespace), int(stock)]
     args += [int(worker.startswith(ALONE)), death.cause if death else "", SUSPECT_AFTER_LOSSES if isolating else 0]
     args += [CONDEMNED_AFTER_DEATHS, MARKS_KEPT_SECONDS, clock.real_now().isoformat(), len(names), *names]
     for queue, id in death.in_body if death else ():
