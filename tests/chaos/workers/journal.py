@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
@@ -88,6 +89,13 @@ class Journal:
 def reruns(by_id: dict[str, list[Run]]) -> list[tuple[Run, Run]]:
     """Each run and the next one of the same message."""
     return [pair for runs in by_id.values() for pair in pairwise(runs)]
+
+
+def beside(run: Run, runs: Iterable[Run]) -> list[Run]:
+    """What ran in the same process at the same time."""
+    until = run.over or math.inf
+    others = [other for other in runs if other.pid == run.pid and other != run]
+    return [other for other in others if other.begun < until and (other.over or math.inf) > run.begun]
 
 
 def spread(seconds: Iterable[float]) -> str:

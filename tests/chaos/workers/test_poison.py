@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.chaos.workers.journal import Run
+from tests.chaos.workers.journal import Run, beside
 from tests.chaos.workers.lane import LOST_AFTER, ChaosLane, alive, boards, until_gone
 from tests.waiting import wait_until
 
@@ -48,7 +48,7 @@ def test_a_poison_is_a_dead_letter_after_two_processes_and_its_neighbours_finish
 def _two_processes_died(lane: ChaosLane, poison: str) -> None:
     first, second = lane.journal.by_id()[poison]
     assert first.pid != second.pid
-    assert [run for run in lane.journal.runs() if run.pid == second.pid] == [second], "it was alone"
+    assert second.alone and not beside(second, lane.journal.runs())
     assert {run.pid for run in lane.journal.running()} == {first.pid, second.pid}, "no other process died"
     assert max(len(runs) for runs in lane.journal.by_id("neighbour").values()) <= 2
 
@@ -64,7 +64,7 @@ def test_a_poison_that_takes_the_supervisor_with_it_ends_alone_and_then_is_a_dea
     shape = {"processes": 2, "threads": in_flight, "lost_after": LOST_AFTER}
     running = lane.start(**shape)
     left_behind = boards(running.process.pid)
-    neighbours = [lane.send("work", f"neighbour-{number}", 60, "go") for number in range(in_flight - 1)]
+    neighbours = [lane.send("patient", f"neighbour-{number}", "go", 2.0) for number in range(in_flight - 1)]
     poison = lane.send("poison", "poison", "lane", "strike")
     lane.until_running(in_flight)
     lane.open("strike")
@@ -87,7 +87,6 @@ def test_a_poison_that_takes_the_supervisor_with_it_ends_alone_and_then_is_a_dea
     assert lane.journal.ended() == set(neighbours)
     # Nobody saw what the first three died in, so they are losses; what dies alone dies of itself.
     assert [run.alone for run in runs] in ([False] * 3 + [True], [False] * 3 + [True] * 2)
-    last = runs[-1]
-    assert [run for run in lane.journal.runs() if run.pid == last.pid] == [last], "it ended alone"
+    assert not beside(runs[-1], lane.journal.runs()), "it ended alone"
     assert not any(alive(run.pid) for run in runs)
     assert left_behind and not any(path.exists() for path in left_behind), "the next supervisor removes them"

@@ -86,6 +86,16 @@ def stubborn(folder: str, name: str, seconds: int, with_the_gil: bool = False) -
 
 
 @jobs.actor
+def patient(folder: str, name: str, gate: str, seconds: float) -> None:
+    """Wait for the gate in the first run; take so long in each later one."""
+    with recorded(folder, name):
+        if first_run(folder):
+            wait(folder, gate, 60)
+        else:
+            wait(folder, "", seconds)
+
+
+@jobs.actor
 def fail_once(folder: str, name: str, gate: str) -> None:
     """Wait for the gate and fail in the first run; end well in the second."""
     with recorded(folder, name):
@@ -117,6 +127,7 @@ def poison(folder: str, name: str, kind: str, gate: str) -> None:
 
 def _kill_the_lane() -> None:
     """The supervisor, whatever it has started, and this process: as when a container dies whole."""
+    time.sleep(0.5)  # while others run beside it
     supervisor = psutil.Process().parent()
     assert supervisor is not None
     others = [one for one in supervisor.children() if one.pid != os.getpid()]
