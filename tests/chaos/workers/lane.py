@@ -104,10 +104,9 @@ class ChaosLane:
         """Every live process of this application, supervisors among them."""
         return [one for one in psutil.process_iter() if str(self.app) in _command(one) and alive(one.pid)]
 
-    def children(self, runners: bool = False) -> list[int]:
-        """The worker processes, or those that run a suspect alone. One that has not begun its program is neither."""
-        found = [(one.pid, _command(one)) for one in self.processes()]
-        return [pid for pid, command in found if "fleet.workers.child" in command and ("--alone" in command) == runners]
+    def children(self) -> list[int]:
+        """The worker processes, without those that run a suspect alone and one that has not begun its program."""
+        return [one.pid for one in self.processes() if "fleet.workers.child" in _command(one)]
 
     def end(self) -> None:
         """End whatever the test has left: a second signal ends a drain, and what does not hear it is killed."""

@@ -34,7 +34,7 @@ jobs = queue("jobs")
 
 def note(folder: str, event: str, name: str, id: str, run: str) -> None:
     """One line, appended whole: event, name, pid, message id, monotonic time, run, alone or crew, release."""
-    place = "alone" if "--alone" in sys.argv else "crew"
+    place = "alone" if Path(sys.argv[0]).stem == "spare" else "crew"
     line = f"{event} {name} {os.getpid()} {id} {time.monotonic()} {run} {place} {RELEASE}\n"
     handle = os.open(Path(folder) / JOURNAL, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
     os.write(handle, line.encode())
@@ -123,16 +123,25 @@ def poison(folder: str, name: str, kind: str, gate: str) -> None:
             del kept
         elif kind == "lane":
             _kill_the_lane()
+        elif kind == "parent":
+            _kill_the_parent()
 
 
 def _kill_the_lane() -> None:
-    """The supervisor, whatever it has started, and this process: as when a container dies whole."""
+    """The supervisor and whatever it has started: as when a container dies whole."""
     time.sleep(0.5)  # while others run beside it
-    supervisor = psutil.Process().parent()
-    assert supervisor is not None
-    others = [one for one in supervisor.children() if one.pid != os.getpid()]
-    for one in [supervisor, *others, psutil.Process()]:
-        one.kill()
+    supervisor = next(one for one in psutil.Process().parents() if "work" in one.cmdline())
+    below = [one for one in supervisor.children(recursive=True) if one.pid != os.getpid()]
+    for one in [supervisor, *below, psutil.Process()]:
+        with suppress(psutil.NoSuchProcess):
+            one.kill()
+
+
+def _kill_the_parent() -> None:
+    """Whoever started this process, and the process."""
+    time.sleep(0.5)
+    os.kill(os.getppid(), signal.SIGKILL)
+    os.kill(os.getpid(), signal.SIGKILL)
 
 
 def note_loss(message: Message[Any], reason: str) -> None:
