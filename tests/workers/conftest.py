@@ -8,6 +8,7 @@ import subprocess
 import sys
 import uuid
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -35,8 +36,12 @@ class Running:
 
     def children(self) -> set[int]:
         """The lane's processes, without its spare."""
-        below = psutil.Process(self.process.pid).children()
-        return {child.pid for child in below if "fleet.workers.spare" not in child.cmdline()}
+        found = set()
+        for child in psutil.Process(self.process.pid).children():
+            with suppress(psutil.NoSuchProcess):  # it ended between the two looks
+                if "fleet.workers.spare" not in child.cmdline():
+                    found.add(child.pid)
+        return found
 
     def logged(self, event: str) -> list[str]:
         return [line for line in self.log.read_text().splitlines() if re.search(rf"\b{event}\b", line)]

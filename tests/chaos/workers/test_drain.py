@@ -141,7 +141,7 @@ def test_a_hangup_replaces_the_children_one_by_one_on_new_code_and_no_job_runs_t
     processes: int, jobs: int, lane: ChaosLane, die: random.Random, say: Callable[[str], None]
 ) -> None:
     first = lane.start(processes=processes, threads=4, drain=20.0)
-    before = first.children()
+    before = set(lane.children())
     sent = [lane.send("work", f"job-{number}", die.uniform(0, 1.5)) for number in range(jobs)]
     lane.until_running(processes * 4)
     code = lane.app / "actors" / "jobs.py"
@@ -151,7 +151,7 @@ def test_a_hangup_replaces_the_children_one_by_one_on_new_code_and_no_job_runs_t
     ends = time.monotonic() + 60
     while seen[-1] & before:
         assert time.monotonic() < ends, f"still there: {seen[-1] & before}"
-        if (now := first.children()) != seen[-1]:
+        if (now := set(lane.children())) != seen[-1]:
             seen.append(now)
     lane.until_settled(120)
 

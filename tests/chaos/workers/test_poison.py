@@ -54,13 +54,16 @@ def _two_processes_died(lane: ChaosLane, poison: str) -> None:
 
 
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("kind", ["lane", "parent"])
 @pytest.mark.parametrize(
-    ("in_flight", "settles_in"),
-    [pytest.param(4, 90, id="short"), pytest.param(20, 300, id="full", marks=pytest.mark.soak)],
+    ("kind", "in_flight", "settles_in"),
+    [
+        pytest.param("lane", 4, 90, id="lane-short"),
+        pytest.param("lane", 20, 300, id="lane-full", marks=pytest.mark.soak),
+        pytest.param("parent", 20, 300, id="parent-full", marks=pytest.mark.soak),
+    ],
 )
 def test_a_poison_that_takes_the_supervisor_with_it_ends_alone_and_then_is_a_dead_letter(
-    in_flight: int, settles_in: float, kind: str, lane: ChaosLane, say: Callable[[str], None]
+    kind: str, in_flight: int, settles_in: float, lane: ChaosLane, say: Callable[[str], None]
 ) -> None:
     shape = {"processes": 2, "threads": in_flight, "lost_after": LOST_AFTER}
     running = lane.start(**shape)
