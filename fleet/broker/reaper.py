@@ -10,6 +10,10 @@ that holds nothing is left as it is. A stock id stays on stock's record when wha
 hold messages of queues that are not ours, which stock's own maintenance finds by that record; after a day of silence it
 is taken off.
 
+Of a process that ran one suspect and fell silent by itself, that suspect is what it died of. Where several fell silent
+together (a host, or a supervisor that one of them killed) none is blamed, and `lost_alone` says that the next ones are
+to run one at a time.
+
 Not guaranteed: that a worker which only stopped is not reaped; its tombstone then keeps what it still does from
 changing anything.
 """
@@ -45,10 +49,11 @@ _STOCK = "stock "
 
 @dataclass(frozen=True)
 class Death:
-    """How a worker process ended, as its supervisor saw it: of what, and in which bodies (queue, id)."""
+    """How a worker process ended: of what, and in which bodies (queue, id); `seen` by its supervisor, or concluded."""
 
     cause: str
     in_body: Sequence[tuple[str, str]] = ()
+    seen: bool = True
 
 
 @dataclass(frozen=True)
@@ -89,7 +94,7 @@ def reap(
     asked += [keys.heartbeats(namespace), keys.workers(namespace)]
     for name in names:
         asked += keys.of_reaping(namespace, worker, name)
-    stands = TOMBSTONE_SECONDS if death is None else _SEEN_DEAD_SECONDS
+    stands = _SEEN_DEAD_SECONDS if death and death.seen else TOMBSTONE_SECONDS
     args: list[str | int | bytes] = [worker, stands, keys.wake(namespace), int(stock)]
     args += [int(worker.startswith(ALONE)), death.cause if death else "", SUSPECT_AFTER_LOSSES if isolating else 0]
     args += [CONDEMNED_AFTER_DEATHS, MARKS_KEPT_SECONDS, clock.real_now().isoformat(), len(names), *names]
@@ -139,12 +144,14 @@ class Reaper:
         stock_lost_after: timedelta = STOCK_LOST_AFTER,
         isolating: bool = False,
         condemned: Callable[[Apart], None] = lambda _: None,
+        lost_alone: Callable[[], None] = lambda: None,
     ) -> None:
         self._client, self._scripts, self._namespace = client, scripts, namespace
         self._queues = set(queues)
         self._lost_after, self._stock_lost_after = lost_after.total_seconds(), stock_lost_after.total_seconds()
-        self._isolating, self._condemned = isolating, condemned
+        self._isolating, self._condemned, self._lost_alone = isolating, condemned, lost_alone
         self._seen: dict[str, _Seen] = {}
+        self._together: set[str] = set()  # those that ran suspects and fell silent at once: nobody can say whose doing
         self._looked_at = 0.0
 
     def look(self) -> int:
@@ -164,6 +171,7 @@ class Reaper:
         # A worker's queues may be on no record (a stock one's, or one that has just begun): look in all that are known.
         known = self._queues.union(*queues.values())
         self._seen = {worker: seen for worker, seen in self._seen.items() if worker in signs}
+        self._note_together(signs, now)
         returned = 0
         for worker, sign in signs.items():
             seen = self._seen.get(worker)
@@ -174,13 +182,31 @@ class Reaper:
                 del self._seen[worker]
         return returned
 
+    def _note_together(self, signs: dict[str, str], now: float) -> None:
+        """Who fell silent at once may be seen to by two looks, so half of the silence tells."""
+        silent = {
+            worker
+            for worker, seen in self._seen.items()
+            if worker.startswith(ALONE) and seen.sign == signs[worker] and now - seen.since > self._lost_after / 2
+        }
+        self._together = (self._together | silent if len(silent) > 1 else self._together) & signs.keys()
+
     def _end(self, worker: str, queues: set[str], *, stock: bool) -> int:
         if stock and not self._holds_something(worker, queues):
             log.debug("stock_silent", worker=worker)
             return 0
         reaped = reap(
-            self._client, self._scripts, self._namespace, worker, queues, stock=stock, isolating=self._isolating
+            self._client,
+            self._scripts,
+            self._namespace,
+            worker,
+            queues,
+            death=Death("lost with others", seen=False) if worker in self._together else None,
+            stock=stock,
+            isolating=self._isolating,
         )
+        if worker.startswith(ALONE):
+            self._lost_alone()
         for one in reaped.apart:
             if one.verdict:
                 self._condemned(one)

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from fleet.clock import clock
 from fleet.declarations import Lane
 from fleet.logs import get_logger
 from fleet.workers.forks import Spare, SpareGone
@@ -75,6 +76,10 @@ class Isolation:
         """One whose spare died beside others: the next ones run one at a time, so that it shows whose doing it is."""
         if child.process.returncode and child.expected:
             self._one_until = now + _ONE_AT_A_TIME_SECONDS
+
+    def lost(self) -> None:
+        """One fell silent with its supervisor, perhaps beside others: as when a spare dies."""
+        self._one_until = clock.monotonic() + _ONE_AT_A_TIME_SECONDS
 
     def close(self) -> None:
         """End the spare, and with it what it forked."""

@@ -137,6 +137,7 @@ class Supervisor:
             lost_after=settings().lost_after,
             isolating=True,
             condemned=self._verdicts.tell,
+            lost_alone=self._isolation.lost,
             looked=lambda: self._isolation.waiting(self._verdicts.suspects()),
         )
 
