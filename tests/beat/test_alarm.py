@@ -100,7 +100,7 @@ def test_entries_that_ring_all_the_time_do_not_keep_the_beat_from_passing_over_a
             passes.append(names)
 
     rings: queue.SimpleQueue[object] = queue.SimpleQueue()
-    beat = threading.Thread(target=replica._fire_until_stopped, args=(rings, Recorder()))
+    beat = threading.Thread(target=replica._fire_until_stopped, args=(rings, Recorder(), replica._LastPass()))
     beat.start()
     ends = time.monotonic() + 3.5
     while time.monotonic() < ends:

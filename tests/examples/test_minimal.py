@@ -51,8 +51,8 @@ def test_the_fleet_comes_up_fires_runs_and_goes_down_whole(
     log = tmp_path / "run" / "logs" / "lane-greetings.log"
     try:
         wait_until(lambda: log.exists() and log.read_text().count("Good evening, night.") >= 2, 30)
-        family = psutil.Process(fleet.pid).children(recursive=True)
-        assert len(family) == 3, "a supervisor, its worker and a beat"
+        # A supervisor, its worker, its spare and a beat.
+        family = wait_until(lambda: len(found := psutil.Process(fleet.pid).children(recursive=True)) == 4 and found, 10)
     finally:
         fleet.send_signal(signal.SIGINT)
         said, _ = fleet.communicate(timeout=60)

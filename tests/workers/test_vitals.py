@@ -126,7 +126,8 @@ def child(tmp_path: Path) -> Iterator[Callable[..., Child]]:
     made: list[Child] = []
 
     def start(*, alone: bool) -> Child:
-        one = Child(APP, LANE, tmp_path, str(tmp_path), alone=alone, young_deaths=0)
+        one = Child(APP, LANE, tmp_path, str(tmp_path))
+        one.alone = alone  # else a spare would have forked it
         made.append(one)
         os.kill(one.pid, signal.SIGSTOP)
         wait_until(one.is_stopped, 5)
