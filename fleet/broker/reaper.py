@@ -108,7 +108,12 @@ def reap(
             for queue, id, verdict in zip(apart[::3], apart[1::3], apart[2::3], strict=True)
         ),
     )
-    expected = stock or death is not None  # a supervisor saw it end; else it fell silent
+    _say(worker, reaped, expected=stock or death is not None)
+    return reaped
+
+
+def _say(worker: str, reaped: Reaped, *, expected: bool) -> None:
+    """`expected` is the end of a worker that a supervisor saw, or of a stock one; any other fell silent."""
     say = log.info if expected and not reaped.returned and not reaped.apart else log.warning
     say("worker_reaped", worker=worker, returned=reaped.returned, apart=len(reaped.apart))
     for one in reaped.apart:
@@ -116,7 +121,6 @@ def reap(
             log.error("message_condemned", queue=one.queue, id=one.id, reason=one.verdict, dead_letter=True)
     if suspects := [one.id for one in reaped.apart if not one.verdict]:
         log.warning("messages_suspected", worker=worker, count=len(suspects), first=suspects[:5])
-    return reaped
 
 
 def _with_delays(queues: Iterable[str]) -> list[str]:
