@@ -10,6 +10,10 @@ LOWEST := .venv/lowest
 LOWEST_CORE := tests/architecture/test_versions.py tests/broker tests/middleware
 LOWEST_TESTS ?= $(LOWEST_CORE) tests/workers tests/beat
 
+# Most tests wait: two at a time, each on servers of its own. A played night wants the machine to itself.
+SIDE_BY_SIDE := -n 2 --dist loadfile
+NIGHTS := tests/night tests/chaos/test_night.py
+
 .PHONY: help night up test test-lowest soak bench check clean
 
 help:  ## what can be made
@@ -23,11 +27,12 @@ up: $(RUN_STAMP)  ## run the same fleet on the real clock until Ctrl-C
 
 test: $(DEV_STAMP)  ## everything: checks and tests, from nothing
 	$(MAKE) check
-	$(BIN)/python -m pytest $(TEST_ARGS)
+	$(BIN)/python -m pytest $(SIDE_BY_SIDE) $(NIGHTS:%=--ignore=%) $(TEST_ARGS)
+	$(BIN)/python -m pytest $(NIGHTS)
 	$(MAKE) test-lowest LOWEST_TESTS="$(LOWEST_CORE)"
 
 test-lowest: $(LOWEST)/.installed  ## the broker and the workers on the lowest dramatiq and redis that pyproject.toml allows
-	PYTHONPATH=$(CURDIR)/$(LOWEST) $(BIN)/python -m pytest $(LOWEST_TESTS) $(LOWEST_ARGS)
+	PYTHONPATH=$(CURDIR)/$(LOWEST) $(BIN)/python -m pytest $(SIDE_BY_SIDE) $(LOWEST_TESTS) $(LOWEST_ARGS)
 
 soak: $(DEV_STAMP)  ## the long tests: whole nights with a guard taken out
 	$(BIN)/python -m pytest -m soak $(TEST_ARGS)
