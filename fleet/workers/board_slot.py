@@ -149,17 +149,6 @@ class SlotWriter:
         """The thread holds no message: *idle*."""
         self._words[self._word] &= -4
 
-    def deadline(self, soft: float, hard: float) -> None:
-        """Other instants for the message that the slot has; its phase stays."""
-        generation = self._words[self._word]
-        old, new = (generation >> 2) & 1, (generation >> 2) + 1 & 1
-        _, delivery, started, _, _, *rest = _RECORD.unpack_from(self._memory, self._records[old])
-        packed = self._memory[self._banks[old] : self._records[old]]
-        self._write_names(new, names := Names(packed, _crc32(packed)))
-        record = _pack((generation >> 2) + 1, delivery, started, soft, hard, *rest)
-        _put(self._memory, self._records[new], record, _crc32(record, names.checksum))
-        self._words[self._word] = generation + 4
-
     def _write_names(self, bank: int, names: Names) -> None:
         self._written[bank] = None
         self._memory[self._banks[bank] : self._records[bank]] = names.packed

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import random
 import signal
@@ -187,22 +186,6 @@ def test_names_change_from_message_to_message(board: Board) -> None:
         begin(writer, actor=name, queue=name)
         slot = board.read(0)
         assert slot is not None and (slot.actor, slot.queue) == (name, name)
-
-
-def test_new_deadlines_leave_everything_else(board: Board) -> None:
-    writer = board.writer(0)
-    begin(writer, 40)
-    writer.body()
-    before = board.read(0)
-    writer.deadline(77.0, math.inf)
-    after = board.read(0)
-    assert before is not None and after is not None
-    assert (after.soft, after.hard, after.phase) == (77.0, math.inf, Phase.BODY)
-    writer.deadline(before.soft, before.hard)
-    assert board.read(0) == before
-    begin(writer, 41)
-    slot = board.read(0)
-    assert slot is not None and whole(slot) and slot.delivery == 41
 
 
 def test_a_second_writer_of_a_slot_goes_on_where_it_stands(board: Board) -> None:
