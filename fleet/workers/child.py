@@ -57,7 +57,8 @@ class _Keeper(threading.Thread):
             if not self.retire and (self._board.retire or deadline.raised()):
                 self.retire = True
                 self._board.retire = True  # also where nobody told us to: no further body may begin
-                self._board.phase_of_child = ChildPhase.RETIRING
+                if self._board.phase_of_child < ChildPhase.RETIRING:
+                    self._board.phase_of_child = ChildPhase.RETIRING
                 self._stir.set()
             pause.wait(_PULSE_SECONDS)
 
@@ -109,7 +110,7 @@ def _until_none_is_left(worker: FleetWorker, lane: Lane, stir: threading.Event) 
     while not stir.wait(_POLL_SECONDS):
         if worker.pump.held:
             ends = clock.monotonic() + _NO_SUSPECT_SECONDS
-        elif clock.monotonic() > ends or _has_grown(lane):
+        elif clock.monotonic() > ends or (worker.ends and _has_grown(lane)):
             return
 
 

@@ -66,6 +66,11 @@ class Child:
         return self._expected or (isinstance(self.process, Fork) and self.process.blameless)
 
     @property
+    def left_in_order(self) -> bool:
+        """Whether it handed back what it held; a job that ends its process may have an exit code of 0 too."""
+        return self.process.returncode == 0 and self.board.phase_of_child == ChildPhase.DRAINED
+
+    @property
     def serving(self) -> bool:
         """Whether it fetches."""
         return self.board.phase_of_child == ChildPhase.SERVING

@@ -232,7 +232,7 @@ class Supervisor:
     def _ended(self, child: Child, now: float, draining: bool) -> None:
         child.note_worker_id()
         *before, last = child.worker_ids
-        in_body = [] if child.expected or child.process.returncode == 0 else child.in_body()
+        in_body = [] if child.expected or child.left_in_order else child.in_body()
         for worker in before:
             self._unreaped.append((worker, Death("fenced")))
         try:

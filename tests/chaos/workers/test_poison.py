@@ -10,7 +10,13 @@ from tests.chaos.workers.journal import Run, beside
 from tests.chaos.workers.lane import LOST_AFTER, ChaosLane, alive, boards, until_gone
 from tests.waiting import wait_until
 
-CAUSES = {"sigkill": "SIGKILL", "segfault": "SIGSEGV", "exit": "exit code 3", "memory": "memory over kill_rss"}
+CAUSES = {
+    "sigkill": "SIGKILL",
+    "segfault": "SIGSEGV",
+    "exit": "exit code 3",
+    "exit0": "exit code 0",
+    "memory": "memory over kill_rss",
+}
 KILL_RSS = 400 << 20  # the poison takes 512 MiB
 
 SIZES = [
