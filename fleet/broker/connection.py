@@ -48,6 +48,21 @@ class _Client(redis.Redis):
         with deadline.shielded():
             return super().execute_command(*args, **options)  # type: ignore[no-untyped-call]
 
+    def evalsha(self, sha: str, numkeys: int, *keys_and_args: Any) -> Any:
+        """A script, straight over a connection of the pool.
+
+        redis-py's general way (its metrics, its retries, which are off here, a callback a command) took a quarter of
+        the time from `send` to the start of a job.
+        """
+        with deadline.shielded():
+            pool = self.connection_pool
+            connection = pool.get_connection()
+            try:
+                connection.send_command("EVALSHA", sha, numkeys, *keys_and_args)  # type: ignore[no-untyped-call]
+                return connection.read_response()
+            finally:
+                pool.release(connection)
+
 
 def client_from(url: str) -> redis.Redis:
     """A client that opens no connection yet.

@@ -5,8 +5,9 @@ the script answers what it did the first time: nothing is ended twice and nothin
 stays held until the answer says that its end is written.
 
 The pump takes a turn when a message ended or a queue may have something: a wake-up names the queue, a delay comes due,
-or a few seconds have passed. Ends wait up to 5 ms for company while the threads have work, and not at all when they
-starve.
+or a few seconds have passed. Where it sleeps, the thread that hears the wake-up takes the turn in its place: one thread
+less to wake on the way from `send` to the start. Ends wait up to 5 ms for company while the threads have work, and not
+at all when they starve.
 
 A worker that was reaped meanwhile is told so (`fenced`): the pump drops what nobody started, takes a new id, and counts
 the ends of what still runs as stale.
@@ -26,8 +27,9 @@ from typing import Any
 import redis
 
 from fleet.broker.ends import End, Fetched
+from fleet.broker.outages import Outages
 from fleet.broker.pace import Pace
-from fleet.broker.turn import Turns
+from fleet.broker.turn import Turn, Turns
 from fleet.clock import clock
 from fleet.logs import get_logger
 
@@ -64,14 +66,17 @@ class Pump(threading.Thread):
         self._take_back = take_back
         self._ends: deque[End] = deque()
         self._later: list[End] = []  # ends of broken queues, until the next look
-        self._broken: set[str] = set()
+        self._outages = Outages()
         self._held = 0
         self._open: dict[tuple[str, int], Fetched] = {}  # what is held and has no end yet, by worker id and delivery
         self._dirty: set[str] = set(queues)
         self._stir = threading.Condition(threading.Lock())
         self._fetching, self._running = True, True
         self._look_at, self._due_at = 0.0, math.inf
-        self._number, self._lost = 0, False
+        self._number = 0
+        self._turning = threading.Lock()  # held while a turn is under way; taken before `_stir`, never after it
+        self._unanswered: Turn | None = None
+        self._sleeps_until = 0.0
         self.turned_at = 0.0
 
     @property
@@ -87,10 +92,20 @@ class Pump(threading.Thread):
                 self._stir.notify()
 
     def wake(self, queues: Iterable[str]) -> None:
-        """Look at these queues at the next turn."""
+        """Look at these queues: here and now if nobody else takes a turn, at the next one otherwise."""
         with self._stir:
             self._dirty.update(name for name in queues if name in self._queues)
-            self._stir.notify()
+        if self._turning.acquire(blocking=False):
+            try:
+                with self._stir:  # under both locks: a pump that stopped has its last turn behind it
+                    wanted = self._may_fetch() and not self._ends and self._unanswered is None
+                if wanted:
+                    self._turn()
+            finally:
+                self._turning.release()
+        with self._stir:
+            if not self._idle() or self._next_at() < self._sleeps_until:
+                self._stir.notify()
 
     def serve(self, queue: str) -> None:
         """Fetch from this queue as well."""
@@ -107,7 +122,9 @@ class Pump(threading.Thread):
 
     def wake_all(self) -> None:
         """Look at every queue at the next turn."""
-        self.wake(self._queues)
+        with self._stir:
+            self._dirty.update(self._queues)
+            self._stir.notify()
 
     def fetch(self, on: bool) -> None:
         """Go on or leave off fetching; ends are written either way."""
@@ -132,31 +149,51 @@ class Pump(threading.Thread):
             self._stir.notify()
 
     def run(self) -> None:
-        while True:
-            with self._stir:
-                self._wait()
-                if not self._running and not self._ends:
-                    return
+        pause = _FIRST_PAUSE
+        while not self._is_over():
             self._hand_back_excess()
             if self._ends and not self._starving() and len(self._ends) < _ENDS_A_TURN:
                 threading.Event().wait(_GATHER_SECONDS)
-            self._turn()
+            with self._turning:
+                answered = self._turn()
+            if not answered:
+                threading.Event().wait(pause)
+            pause = _FIRST_PAUSE if answered else min(_LONGEST_PAUSE, pause * 2)
+
+    def _is_over(self) -> bool:
+        """Sleep until there is something to do; True if there never will be."""
+        with self._stir:
+            self._wait()
+            if self._running or not self._idle():
+                return False
+        with self._turning, self._stir:  # a turn that `wake` takes just now may leave something to hand back
+            return self._idle()
+
+    def _idle(self) -> bool:
+        return not self._ends and self._unanswered is None and not self._may_fetch()
+
+    def _may_fetch(self) -> bool:
+        return bool(self._fetching and self._dirty and self._room())
+
+    def _next_at(self) -> float:
+        """When to stir though nobody calls."""
+        return min(self._look_at, self._due_at, self._pace.slow_at(self._held))
 
     def _wait(self) -> None:
         """Sleep until there is something to do. Called under the lock."""
-        while self._running and not self._ends and not (self._fetching and self._room() and self._dirty):
+        while self._running and self._idle():
             now = clock.monotonic()
             if self._pace.slow_at(self._held) <= now:
                 return
-            left = min(self._look_at, self._due_at) - now
-            if left <= 0:
-                self._look_at = clock.monotonic() + SAFETY_SECONDS
+            if min(self._look_at, self._due_at) <= now:
+                self._look_at = now + SAFETY_SECONDS
                 self._due_at = math.inf
                 self._dirty.update(self._queues)
                 self._ends.extend(self._later)
                 self._later.clear()
                 return  # also where nothing can be fetched now: a turn is a beat
-            self._stir.wait(min(left, self._pace.slow_at(self._held) - now))
+            self._sleeps_until = self._next_at()
+            self._stir.wait(self._sleeps_until - now)
 
     def _room(self) -> int:
         return max(0, self._pace.room - self._held + len(self._ends))
@@ -168,7 +205,34 @@ class Pump(threading.Thread):
         for one in reversed(self._take_back(excess) if excess else ()):
             self.end(one.end("back"))
 
-    def _turn(self) -> None:
+    def _turn(self) -> bool:
+        """Take a turn, or ask again the one that got no answer; False if this gets none. Under the lock of turns."""
+        unsettled = deque(self._unanswered.ends if self._unanswered else ())
+        try:
+            turn = self._unanswered or self._next_turn(unsettled)
+            self._unanswered = turn
+            answer = self._script(keys=turn.keys, args=turn.args, client=self._client)
+            self._unanswered = None
+            self._outages.back(self.worker_id)
+            if answer == b"fenced":
+                self._start_anew(unsettled)
+            elif answer == b"old":
+                raise RuntimeError(f"turn {turn.number} of {self.worker_id}: another process uses this worker's id")
+            else:
+                self._take(turn, answer, unsettled)
+        except redis.RedisError as error:
+            self._outages.lost(self.worker_id, error)
+            return False
+        except Exception:
+            # A pump that died would leave a process that beats, holds messages and never ends them. Under a new id its
+            # old one falls silent, and a reaper returns what it held.
+            log.exception("turn_broke", worker=self.worker_id)
+            self._unanswered = None
+            self._start_anew(unsettled)
+        return True
+
+    def _next_turn(self, unsettled: deque[End]) -> Turn:
+        """The turn that is due; its ends stand in `unsettled` until they are written or given up."""
         with self._stir:
             ends = [self._ends.popleft() for _ in range(min(len(self._ends), _ENDS_A_TURN))]
             self._pace.ended(sum(end.kind != "back" for end in ends), clock.monotonic())
@@ -180,31 +244,15 @@ class Pump(threading.Thread):
         for end in ends:
             if end.worker != self.worker_id:
                 self._let_go(end, False)
-        ends = [end for end in ends if end.worker == self.worker_id]
-        unsettled = deque(ends)
-        try:
-            self._exchange(looked_at, wanted, ends, unsettled)
-        except Exception:
-            # A pump that died would leave a process that beats, holds messages and never ends them. Under a new id its
-            # old one falls silent, and a reaper returns what it held.
-            log.exception("turn_broke", worker=self.worker_id)
-            self._start_anew(unsettled)
-
-    def _exchange(self, looked_at: list[str], wanted: int, ends: list[End], unsettled: deque[End]) -> None:
-        names = [*looked_at, *dict.fromkeys(end.queue for end in ends if end.queue not in looked_at)]
+        unsettled.extend(end for end in ends if end.worker == self.worker_id)
         self._number += 1
-        answer = self._ask(names, wanted if looked_at else 0, len(looked_at), ends)
-        if answer is not None:
-            self._take(answer, names, looked_at, unsettled, wanted)
-        else:
-            self._start_anew(unsettled)
+        wanted = wanted if looked_at else 0
+        return self._turns.ask(self.worker_id, self._number, wanted, looked_at, self._queues, list(unsettled))
 
-    def _take(
-        self, answer: list[bytes], names: list[str], looked_at: list[str], unsettled: deque[End], wanted: int
-    ) -> None:
-        told = self._turns.read(self.worker_id, names, answer)
-        fetched = told.fetched
-        self._say_broken(told.broken, looked_at)
+    def _take(self, turn: Turn, answer: list[bytes], unsettled: deque[End]) -> None:
+        told = self._turns.read(self.worker_id, turn.names, answer)
+        fetched, looked_at = told.fetched, turn.looked_at
+        self._outages.looked_at(looked_at, told.broken, again_in=SAFETY_SECONDS)
         for flag in told.flags:
             if flag == "e":
                 self._later.append(unsettled.popleft())
@@ -215,8 +263,8 @@ class Pump(threading.Thread):
             self._held += len(fetched)
             self._open.update({(one.worker, one.delivery): one for one in fetched})
             fetching = self._fetching
-            if wanted and len(fetched) == wanted:  # there may be more in any of them
-                self._dirty.update(name for name in looked_at if name not in self._broken)
+            if turn.wanted and len(fetched) == turn.wanted:  # there may be more in any of them
+                self._dirty.update(name for name in looked_at if name not in self._outages.broken)
             if told.due is not None:
                 self._due_at = min(self._due_at, self.turned_at + told.due)
             if len(looked_at) == len(self._queues):
@@ -231,25 +279,6 @@ class Pump(threading.Thread):
         with self._stir:
             self._held -= 1
         self._ended(end, written)
-
-    def _ask(self, names: list[str], wanted: int, looked_at: int, ends: list[End]) -> list[bytes] | None:
-        """One turn, asked under one number until Redis answers it; None if this worker was reaped."""
-        asked_keys, args = self._turns.ask(self.worker_id, self._number, wanted, names, looked_at, self._queues, ends)
-        pause = _FIRST_PAUSE
-        while True:
-            try:
-                answer = self._script(keys=asked_keys, args=args, client=self._client)
-            except redis.RedisError as error:
-                self._say_lost(error)
-                threading.Event().wait(pause)
-                pause = min(_LONGEST_PAUSE, pause * 2)
-                continue
-            self._say_back()
-            if answer == b"fenced":
-                return None
-            if answer == b"old":
-                raise RuntimeError(f"turn {self._number} of {self.worker_id}: another process uses this worker's id")
-            return list(answer)
 
     def _start_anew(self, ends: deque[End]) -> None:
         """This worker was reaped, or will be: its messages are others' now, whatever still runs here."""
@@ -269,22 +298,3 @@ class Pump(threading.Thread):
             for one in dropped:
                 if self._open.pop((one.worker, one.delivery), None) is not None:
                     self._held -= 1
-
-    def _say_broken(self, found: dict[str, str], looked_at: list[str]) -> None:
-        """Once a queue, and once when a later look finds it whole."""
-        for queue, error in found.items():
-            if queue not in self._broken:
-                log.error("queue_broken", queue=queue, error=error, looked_at_again_in=f"{SAFETY_SECONDS:g}s")
-        for queue in self._broken.intersection(looked_at) - found.keys():
-            log.warning("queue_mended", queue=queue)
-        self._broken = self._broken.difference(looked_at).union(found)
-
-    def _say_lost(self, error: redis.RedisError) -> None:
-        if not self._lost:
-            log.error("redis_lost", worker=self.worker_id, error=str(error))
-        self._lost = True
-
-    def _say_back(self) -> None:
-        if self._lost:
-            log.warning("redis_back", worker=self.worker_id)
-        self._lost = False

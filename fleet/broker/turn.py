@@ -25,6 +25,19 @@ class Answer:
     fetched: list[Fetched]
 
 
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """A turn in the words that are asked until Redis answers: `names` are its queues, first those looked at."""
+
+    number: int
+    wanted: int
+    names: list[str]
+    looked_at: list[str]
+    ends: list[End]
+    keys: list[str]
+    args: list[Any]
+
+
 class Turns:
     """Builds the turns of a worker process, or of one that runs suspects `alone`; a worker id's keys are built once."""
 
@@ -34,16 +47,10 @@ class Turns:
         self._of_queue: dict[str, list[str]] = {}
 
     def ask(
-        self,
-        worker: str,
-        number: int,
-        wanted: int,
-        names: Sequence[str],
-        looked_at: int,
-        served: Sequence[str],
-        ends: Sequence[End],
-    ) -> tuple[list[str], list[Any]]:
-        """Keys and arguments of a turn over these queues, the first `looked_at` of which are to be fetched from."""
+        self, worker: str, number: int, wanted: int, looked_at: list[str], served: Sequence[str], ends: list[End]
+    ) -> Turn:
+        """A turn that fetches up to `wanted` messages from the queues `looked_at`, and writes these ends."""
+        names = [*looked_at, *dict.fromkeys(end.queue for end in ends if end.queue not in looked_at)]
         ns = self._namespace
         if self._worker != worker:  # building a hundred keys anew cost as much as the rest of a turn
             self._worker, self._of_queue = worker, {}
@@ -57,12 +64,12 @@ class Turns:
         # What is due belongs to the queue; who runs its suspects leaves it there.
         promoted = 0 if self._alone else _PROMOTED
         wall = int(clock.real_now().timestamp() * 1000)
-        args: list[Any] = [worker, number, wanted, wall, promoted, keys.wake(ns), _REMEMBERED_SECONDS, looked_at]
-        args += [json.dumps(sorted(served)), len(names), *names]
+        args: list[Any] = [worker, number, wanted, wall, promoted, keys.wake(ns), _REMEMBERED_SECONDS]
+        args += [len(looked_at), json.dumps(sorted(served)), len(names), *names]
         index = {name: place for place, name in enumerate(names, start=1)}
         for end in ends:
             args += (end.kind, index[end.queue], _bytes(end.id), end.delivery, end.first, end.second)
-        return asked, args
+        return Turn(number, wanted, names, looked_at, ends, asked, args)
 
     def read(self, worker: str, names: Sequence[str], answer: Sequence[bytes]) -> Answer:
         """What the script answered to a turn over these queues."""

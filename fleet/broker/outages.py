@@ -1,0 +1,40 @@
+"""Says once that Redis, or one queue in it, cannot be used, and once that it can again; not a line a message."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+import redis
+
+from fleet.logs import get_logger
+
+log = get_logger(__name__)
+
+
+class Outages:
+    """What a pump cannot use at the moment: all of Redis, or the queues that are `broken`."""
+
+    def __init__(self) -> None:
+        self._lost = False
+        self.broken: frozenset[str] = frozenset()
+
+    def lost(self, worker: str, error: redis.RedisError) -> None:
+        """Redis did not answer."""
+        if not self._lost:
+            log.error("redis_lost", worker=worker, error=str(error))
+        self._lost = True
+
+    def back(self, worker: str) -> None:
+        """Redis answered."""
+        if self._lost:
+            log.warning("redis_back", worker=worker)
+        self._lost = False
+
+    def looked_at(self, queues: Collection[str], found: Mapping[str, str], *, again_in: float) -> None:
+        """These queues were looked at, with these errors; whoever is not looked at stays as it was."""
+        for queue, error in found.items():
+            if queue not in self.broken:
+                log.error("queue_broken", queue=queue, error=error, looked_at_again_in=f"{again_in:g}s")
+        for queue in self.broken.intersection(queues) - found.keys():
+            log.warning("queue_mended", queue=queue)
+        self.broken = self.broken.difference(queues).union(found)
