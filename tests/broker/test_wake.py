@@ -12,7 +12,7 @@ from structlog.testing import capture_logs
 from fleet.broker import keys, pump
 from tests.broker.conftest import OwnRedis
 from tests.broker.proxy import Proxy
-from tests.broker.station import QUEUE, Station, stock
+from tests.broker.station import QUEUE, Station, places, stock
 from tests.waiting import wait_until
 
 Keep = Callable[[Station], Station]
@@ -142,3 +142,41 @@ def test_a_subscription_that_went_silent_without_a_word_is_found_out_within_two_
         assert [line["event"] for line in logs if line["event"].startswith("wake")] == ["wake_lost"]
         proxy.mute_subscriptions = False
         wait_until(lambda: [line for line in logs if line["event"] == "wake_restored"])
+
+
+def test_a_turn_whose_reply_is_lost_to_the_thread_that_listens_is_asked_again(
+    proxy: Proxy, namespace: str, redis_url: str, stations: Keep
+) -> None:
+    ran: list[int] = []
+    worker, sender = stations(Station(proxy.url, namespace)), stations(Station(redis_url, namespace))
+    worker.actor(ran.append, actor_name="note")
+    note = sender.actor(ran.append, actor_name="note")
+    worker.work()
+    note.send(0)
+    wait_until(lambda: ran == [0])
+    worker.until_empty()
+    with capture_logs() as logs:
+        proxy.lose_reply()
+        note.send(1)
+        worker.until_empty()
+    assert proxy.lost
+    assert ran == [0, 1]
+    assert [line["event"] for line in logs] == ["redis_lost", "redis_back"]
+
+
+def test_a_worker_that_stops_while_the_thread_that_listens_takes_a_turn_leaves_nothing_behind(
+    proxy: Proxy, namespace: str, redis_client: redis.Redis, redis_url: str, stations: Keep
+) -> None:
+    ran: list[int] = []
+    worker, sender = stations(Station(proxy.url, namespace)), stations(Station(redis_url, namespace))
+    worker.actor(ran.append, actor_name="note")
+    note = sender.actor(ran.append, actor_name="note")
+    at_work = worker.work()
+    wait_until(lambda: at_work.pump.turned_at)
+    proxy.delay = 0.3
+    note.send(1)
+    wait_until(lambda: list(places(redis_client, namespace).values()) == [[at_work.pump.worker_id]])
+    worker.stop()
+    assert ran == []
+    assert list(places(redis_client, namespace).values()) == [["waiting"]]
+    assert redis_client.hlen(keys.workers(namespace)) == 0
