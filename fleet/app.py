@@ -111,12 +111,20 @@ def load(root: Path) -> App:
             package = _import_room(room, root)
             if room != "config":  # of config only what is asked for by name; deploy/ and wiring are not code to load
                 _import_modules(package)
-    lanes = _declared(root, "config.lanes", "LANES", Lane)
+    declared = lanes(root)
     schedule = _declared(root, "config.schedule", "SCHEDULE", Entry)
     broker = process_broker()
-    broker.lanes = MappingProxyType({queue: lane for lane in lanes for queue in lane.queues})
+    broker.lanes = MappingProxyType({queue: lane for lane in declared for queue in lane.queues})
     actors = cast("dict[str, FleetActor[Any, Any]]", broker.actors)
-    return App(root, MappingProxyType(actors), lanes, schedule)
+    return App(root, MappingProxyType(actors), declared, schedule)
+
+
+def lanes(root: Path) -> tuple[Lane, ...]:
+    """The lanes alone, also of an application whose actors cannot be imported; after `load`, which sets the path.
+
+    Raises `RoomMissing`, `DeclarationInvalid`, or whatever importing `config.lanes` raises.
+    """
+    return _declared(root, "config.lanes", "LANES", Lane)
 
 
 def beat(app: App) -> None:

@@ -9,13 +9,16 @@ import os
 import signal
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from fleet import app as application
 from fleet import cli_broker, cli_dead
 from fleet.errors import FleetError
+
+if TYPE_CHECKING:
+    from fleet.settings import Settings
 
 cli = typer.Typer(
     help="Nightshift: a worker fleet for the night.",
@@ -41,16 +44,19 @@ def options(
 
 def _start(*, follow_parent: bool = False) -> application.App:
     """Load the application and set this process's logs and clock."""
+    app = application.load(_root)
+    _configure(application.settings(), follow_parent=follow_parent)
+    return app
+
+
+def _configure(configured: Settings, *, follow_parent: bool) -> None:
     from fleet import clock, logs
     from fleet.workers.parent import die_with_parent
 
-    app = application.load(_root)
-    configured = application.settings()
     if follow_parent and configured.parent == os.getppid():
         die_with_parent(signal.SIGTERM)
     logs.configure(configured.log_format, configured.log_level)
     clock.configure(configured)
-    return app
 
 
 @cli.command()
@@ -66,10 +72,22 @@ def up(
 
 @cli.command()
 def work(lane: Annotated[str, typer.Argument(help="The lane to serve.")]) -> None:
-    """Serve one lane: a supervisor and its worker processes."""
+    """Serve one lane: a supervisor and its worker processes.
+
+    While the application's code cannot be imported it stays, unready, says the cause once, and tries again.
+    """
+    from fleet.workers.loading import Loading, Unloadable, settings_without_the_application
     from fleet.workers.supervisor import Supervisor
 
-    app = _start(follow_parent=True)
+    try:
+        app = _start(follow_parent=True)
+    except FleetError:
+        raise
+    except Unloadable as error:
+        configured = settings_without_the_application()
+        _configure(configured, follow_parent=True)
+        Loading(_root, lane, configured).wait(error)
+        return
     Supervisor(app, app.lane(lane)).run()
 
 

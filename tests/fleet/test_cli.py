@@ -10,7 +10,7 @@ import pytest
 import redis
 
 from fleet import embedded
-from tests.fleet.conftest import MINIMAL, Fleet
+from tests.fleet.conftest import MINIMAL, Fleet, WriteApp
 
 ROOT = Path(__file__).parents[2]
 
@@ -57,6 +57,20 @@ def test_a_time_of_day_that_is_none_is_refused_with_an_example(fleet: Fleet) -> 
 def test_a_lane_that_nobody_declared_is_answered_with_the_one_that_was_meant(fleet: Fleet) -> None:
     assert "no lane named 'greeting'. Did you mean 'greetings'?" in error(fleet, "work", "greeting")
     assert "Known: greetings." in error(fleet, "work", "zzz")
+
+
+def test_a_lane_that_nobody_declared_is_refused_also_while_the_actors_cannot_be_imported(
+    fleet: Fleet, write_app: WriteApp
+) -> None:
+    broken = write_app(actors="import a_package_nobody_installed\n")
+    assert "no lane named 'mian'. Did you mean 'main'?" in error(fleet, "work", "mian", app=broken)
+
+
+def test_a_setting_that_cannot_be_read_is_refused_also_while_the_actors_cannot_be_imported(
+    fleet: Fleet, write_app: WriteApp
+) -> None:
+    broken = write_app(actors="import a_package_nobody_installed\n")
+    assert "FLEET_REDIS_URL: " in error(fleet, "work", "main", app=broken, FLEET_REDIS_URL="nonsense")
 
 
 @pytest.mark.parametrize("command", [["status"], ["beat"], ["work", "greetings"]])
