@@ -15,6 +15,7 @@ import pkgutil
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import timedelta
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType, ModuleType
@@ -164,3 +165,9 @@ def effective_budget(actor: FleetActor[Any, Any], lane: Lane) -> Budget:
 def effective_retry(actor: FleetActor[Any, Any], lane: Lane) -> Retry:
     """The actor's own retry shape, else its lane's."""
     return actor.retry or lane.retry
+
+
+def longest_hard(app: App, lane: Lane) -> timedelta:
+    """Of all actors of a lane, and of the lane itself: as long may a retired child live for what runs in it."""
+    own = [actor.budget for actor in app.actors.values() if actor.queue_name in lane.queues]
+    return max(budget.hard for budget in (lane.budget, *own) if budget is not None)

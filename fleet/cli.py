@@ -122,10 +122,13 @@ def check() -> None:
 
 @cli.command()
 def jobs() -> None:
-    """Every actor with its budget, where that came from, and why."""
-    from fleet.views import jobs_table
+    """Every actor with its budget, where that came from, and why; under each lane, by when a job's row is terminal.
 
-    _print(jobs_table(_start()))
+    A message may ask for a budget of its own (time_limit); what runs in one shows as `message` in `fleet status`.
+    """
+    from fleet.views import jobs_tables
+
+    _print(*jobs_tables(_start()))
 
 
 @cli.command()

@@ -64,5 +64,14 @@ def shortest_period(entry: Entry, start: datetime, sample: int = 400) -> timedel
 
     The sample of a daily entry is longer than a year, so that it holds the short day of a change of clocks.
     """
+    return min(_gaps(entry, start, sample), default=None)
+
+
+def longest_period(entry: Entry, start: datetime, sample: int = 400) -> timedelta | None:
+    """The longest gap between as many next slots of an entry; None if it has fewer than two."""
+    return max(_gaps(entry, start, sample), default=None)
+
+
+def _gaps(entry: Entry, start: datetime, sample: int) -> list[timedelta]:
     slots = [slot for _, slot in zip(range(sample), slots_after(entry, start), strict=False)]
-    return min((later - earlier for earlier, later in pairwise(slots)), default=None)
+    return [later - earlier for earlier, later in pairwise(slots)]

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from datetime import datetime, time, timedelta
 from pathlib import Path
+from typing import Any
 from zoneinfo import ZoneInfo
 
 from rich.table import Table
 from rich.text import Text
 
 from fleet import probe
+from fleet.actor import FleetActor
 from fleet.app import App, effective_budget
+from fleet.bounds import LOST_MARGIN, Bound, bound_of
 from fleet.broker import FleetBroker
 from fleet.clock import clock
-from fleet.declarations import Entry
+from fleet.declarations import Entry, Lane
 from fleet.errors import DeclarationInvalid
 from fleet.slots import next_slot
 from fleet.workers.presence import Job, Report, present
@@ -40,23 +43,53 @@ def _place(app: App, declared_at: str) -> str:
         return declared_at
 
 
-def jobs_table(app: App) -> Table:
-    """Every actor: queue, lane, soft and hard budget, whose budget it is, the reason, and where it is declared."""
-    table = Table("actor", "queue", "lane", "soft", "hard", "from", "because", "declared at", title="Jobs")
-    for actor in sorted(app.actors.values(), key=lambda actor: (actor.queue_name, actor.actor_name)):
-        lane = app.lane_of(actor.queue_name)
-        budget = effective_budget(actor, lane) if lane else actor.budget
-        table.add_row(
-            actor.actor_name,
-            actor.queue_name,
-            lane.name if lane else "no lane",
-            span(budget.soft) if budget else "-",
-            span(budget.hard) if budget else "-",
-            "actor" if actor.budget else "lane",
-            budget.because if budget else "",
-            _place(app, actor.declared_at),
-        )
-    return table
+def jobs_tables(app: App) -> list[Table]:
+    """A table a lane, of its actors: queue, soft and hard budget, whose it is, the reason, and where it is declared.
+
+    Under each stands by when a job's row is terminal. Actors whose queue no lane serves come last.
+    """
+    tables = []
+    for lane in (*app.lanes, None):
+        actors = [actor for actor in app.actors.values() if app.lane_of(actor.queue_name) == lane]
+        if lane is None and not actors:
+            continue
+        table = Table(title=f"Lane {lane.name}" if lane else "No lane serves these", caption_justify="left")
+        table.add_column("actor", overflow="fold", no_wrap=True)  # to be searched for; nothing is cut
+        for column in ("queue", "soft", "hard", "from", "because"):
+            table.add_column(column, overflow="fold")
+        table.add_column("declared at", overflow="fold", no_wrap=True)
+        for actor in sorted(actors, key=lambda actor: (actor.queue_name, actor.actor_name)):
+            table.add_row(*_job_row(app, actor, lane))
+        if lane is not None:
+            table.caption = Text(_bound(bound_of(app, lane, clock.now())))
+        tables.append(table)
+    return tables
+
+
+def _job_row(app: App, actor: FleetActor[Any, Any], lane: Lane | None) -> tuple[str, ...]:
+    budget = effective_budget(actor, lane) if lane else actor.budget
+    return (
+        actor.actor_name,
+        actor.queue_name,
+        span(budget.soft) if budget else "-",
+        span(budget.hard) if budget else "-",
+        ("actor" if actor.budget else "lane") if budget else "-",
+        budget.because if budget else "",
+        _place(app, actor.declared_at),
+    )
+
+
+def _bound(bound: Bound) -> str:
+    rest = (
+        f"a janitor pass {span(bound.janitor.total)} ({bound.janitor.entry}: {span(bound.janitor.gap)} until it comes, "
+        f"{span(bound.janitor.takes)} to run)"
+        if bound.janitor
+        else f"{span(LOST_MARGIN)} (no janitor is scheduled; on_lost alone ends it)"
+    )
+    return (
+        f"A job's row is terminal at the latest {span(bound.after_hard)} after its hard budget: "
+        f"the lane's longest hard budget {span(bound.longest_hard)} + {rest}"
+    )
 
 
 def schedule_table(app: App, at: str | None) -> Table:
@@ -96,7 +129,7 @@ def _just_before(at: str, entry: Entry) -> datetime:
 def status_tables(app: App, broker: FleetBroker) -> list[Table]:
     """Lanes with their processes and queues, the beats, and the jobs that run now with their budgets."""
     reports = present(broker.client, broker.namespace)
-    return [lanes_table(app, broker, reports), beats_table(reports), running_table(reports)]
+    return [lanes_table(app, broker, reports), beats_table(reports), running_table(reports, app)]
 
 
 def lanes_table(app: App, broker: FleetBroker, reports: list[Report]) -> Table:
@@ -132,9 +165,12 @@ def beats_table(reports: list[Report]) -> Table:
     return table
 
 
-def running_table(reports: list[Report], most: int = 30) -> Table:
-    """The jobs that run now and how much of their soft and hard budget is used: those over soft first, and in red."""
-    table = Table("job", "lane", "phase", "runs for", "host", "pid", "message", title="Running now")
+def running_table(reports: list[Report], app: App | None = None, most: int = 30) -> Table:
+    """The jobs that run now and how much of their soft and hard budget is used: those over soft first, and in red.
+
+    Whose budget it is, is told by the declarations of `app`.
+    """
+    table = Table("job", "lane", "phase", "runs for", "from", "host", "pid", "message", title="Running now")
     now = clock.real_now()
     jobs = [(job, report) for report in reports for job in report.jobs]
     for job, report in sorted(jobs, key=lambda pair: (not _over_soft(pair[0], now), pair[0].since))[:most]:
@@ -144,6 +180,7 @@ def running_table(reports: list[Report], most: int = 30) -> Table:
             report.name,
             job.phase,
             f"{span(now - job.since)} of {span(job.soft)}/{span(job.hard)}",
+            _whose_budget(job, app),
             report.host,
             str(report.pid),
             Text(job.message_id),
@@ -156,3 +193,26 @@ def running_table(reports: list[Report], most: int = 30) -> Table:
 
 def _over_soft(job: Job, now: datetime) -> bool:
     return job.soft is not None and now - job.since > job.soft
+
+
+def _whose_budget(job: Job, app: App | None) -> str:
+    """`actor` or `lane` where the job runs in the declared budget, `message` where its sender asked for another.
+
+    A sender's hard budget follows at the declared distance from its soft one; where that differs too, the process that
+    runs the job has other declarations than these: `other code`.
+    """
+    actor = app.actors.get(job.actor) if app else None
+    lane = app.lane_of(job.queue) if app else None
+    declared = (actor.budget if actor else None) or (lane.budget if lane else None)
+    if actor is None or declared is None or job.soft is None or job.hard is None:
+        return "-"
+    if not _same(job.hard - job.soft, declared.hard - declared.soft):
+        return "other code"
+    if not _same(job.soft, declared.soft):
+        return "message"
+    return "actor" if actor.budget else "lane"
+
+
+def _same(one: timedelta, other: timedelta) -> bool:
+    """As well as a board's floats tell."""
+    return abs(one - other) < timedelta(milliseconds=1)

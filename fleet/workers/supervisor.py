@@ -19,11 +19,11 @@ from __future__ import annotations
 
 import signal
 import threading
-from datetime import timedelta
 
 import redis
 
-from fleet.app import App, process_broker, settings
+from fleet.app import App, longest_hard, process_broker, settings
+from fleet.bounds import LOST_MARGIN
 from fleet.broker.dead import trim
 from fleet.broker.reaper import Death
 from fleet.catalogue import publish_catalogue
@@ -52,7 +52,6 @@ _ENDS_WRITTEN_AFTER = 0.2  # seconds a retired child must be seen idle: a few of
 _GOES_WITHIN = 5.0  # seconds for a retired child that is idle to end by itself
 _PAST_DRAIN = 10.0  # seconds a child gets beyond its drain to interrupt and hand back what it holds
 _REDIS_AGAIN_SECONDS = 1.0
-_LOST_MARGIN = timedelta(minutes=5)
 
 
 class Supervisor:
@@ -65,6 +64,7 @@ class Supervisor:
         self._unreaped: list[tuple[str, Death | None]] = []
         self._lost: list[tuple[str, str]] = []  # `on_lost` messages whose child is dead
         self._restarts: list[tuple[float, int]] = []  # (instant, young deaths) of places that wait for a new child
+        self._longest_hard = longest_hard(app, lane)
         self._verdicts = Verdicts(self._broker, lane.queues)
         self._rooms = Rooms()
         self._recycling = Recycling(lane)
@@ -179,7 +179,7 @@ class Supervisor:
         for slot in child.overrun(now) if now >= self._redis_again_at else ():
             try:
                 lost = self._verdicts.condemn(
-                    child.worker_ids[-1], slot, "hard budget", lost_after=self._longest_hard() + _LOST_MARGIN
+                    child.worker_ids[-1], slot, "hard budget", lost_after=self._longest_hard + LOST_MARGIN
                 )
             except redis.RedisError as error:
                 log.warning("not_condemned_yet", lane=self._lane.name, message_id=slot.message_id, error=str(error))
@@ -198,11 +198,6 @@ class Supervisor:
             self._see_off(child, now)
         elif child.answered and not draining and not child.alone:  # a deadline was raised in it
             self._retire(child, "a deadline was raised in it")
-
-    def _longest_hard(self) -> timedelta:
-        """Of all actors of the lane: a retired child may need it for what runs beside the one it is retired for."""
-        own = [actor.budget for actor in self._app.actors.values() if actor.queue_name in self._lane.queues]
-        return max(budget.hard for budget in (self._lane.budget, *own) if budget is not None)
 
     def _retire(self, child: Child, why: str, *, draining: bool = False) -> None:
         """Have a child begin nothing more and go when its jobs are done; its replacement starts now."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import socket
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,7 +11,7 @@ import pytest
 import redis
 
 from fleet import embedded
-from tests.fleet.conftest import MINIMAL, Fleet, WriteApp
+from tests.fleet.conftest import HEAD, MINIMAL, Fleet, WriteApp
 
 ROOT = Path(__file__).parents[2]
 
@@ -41,6 +42,45 @@ def test_jobs_shows_budget_reason_and_place(fleet: Fleet) -> None:
     shown = fleet(MINIMAL, "jobs").stdout
     for part in ("greet", "5s", "9s", "prints one line to a terminal", "actors/greetings.py:8"):
         assert part in shown
+
+
+def test_jobs_shows_every_name_and_line_whole(fleet: Fleet) -> None:
+    shown = fleet(ROOT, "jobs").stdout
+    assert "update_transactions_by_bank_account" in shown
+    assert re.search(r"actors/transaction_postprocess\.py:\d+ ", shown)
+    assert "…" not in shown
+
+
+def test_jobs_states_for_each_lane_by_when_a_row_is_terminal_and_what_that_adds_up_from(
+    fleet: Fleet, write_app: WriteApp
+) -> None:
+    app = write_app(
+        lanes="[lane('main', 'greetings'), lane('house', 'tidying')]",
+        schedule="[entry('tidy', every=None, cron='*/10 0-6 * * *'), entry('greet')]",
+        actors="@greetings.actor(budget=Budget(60 * SECOND, 90 * SECOND, because='the slowest greeting ever heard'))\n"
+        "def greet_slowly(): ...\n",
+    )
+    (app / "janitors").mkdir()
+    (app / "janitors" / "__init__.py").touch()
+    (app / "janitors" / "tidy.py").write_text(f"{HEAD}\ntidying = queue('tidying')\n@tidying.actor\ndef tidy(): ...\n")
+    said = lines(fleet(app, "jobs").stdout)
+    assert (
+        "A job's row is terminal at the latest 17h11m after its hard budget: the lane's longest hard budget "
+        "1m30s + a janitor pass 17h10m (tidy: 17h10m until it comes, 2s to run)" in said
+    )
+    assert said.count("A job's row is terminal at the latest") == 2
+    assert said.index("Lane main") < said.index("greet_slowly") < said.index("17h11m") < said.index("Lane house")
+
+
+def test_a_lane_without_janitors_has_a_bound_too(fleet: Fleet) -> None:
+    said = lines(fleet(MINIMAL, "jobs").stdout)
+    assert "A job's row is terminal at the latest 6m after its hard budget" in said
+    assert "longest hard budget 1m + 5m (no janitor is scheduled; on_lost alone ends it)" in said
+
+
+def lines(shown: str) -> str:
+    """Without the line breaks of the terminal."""
+    return " ".join(shown.split())
 
 
 def test_schedule_at_a_minute_answers_with_what_fires_then_and_nothing_else(fleet: Fleet) -> None:

@@ -4,10 +4,16 @@ from __future__ import annotations
 
 from datetime import timedelta
 from io import StringIO
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
+import pytest
 import redis
 from rich.console import Console
 
+from fleet import Budget, Lane, Retry
+from fleet.app import App
 from fleet.clock import clock
 from fleet.views import running_table
 from fleet.workers.presence import Job, Presence, Report, present
@@ -15,6 +21,7 @@ from tests.fleet.conftest import MINIMAL, Fleet
 from tests.waiting import wait_until
 
 MINUTE = timedelta(minutes=1)
+RETRY = Retry(attempts=1, first=MINUTE, longest=MINUTE)
 
 
 def job(name: str, minutes: float, *, actor: str = "sync", phase: str = "body", soft: timedelta | None = None) -> Job:
@@ -22,10 +29,10 @@ def job(name: str, minutes: float, *, actor: str = "sync", phase: str = "body", 
     return Job(name, actor, since, "banks", phase, soft, soft * 1.4 if soft else None)
 
 
-def drawn(reports: list[Report], most: int = 30, *, colour: bool = False) -> list[str]:
+def drawn(reports: list[Report], app: App | None = None, most: int = 30, *, colour: bool = False) -> list[str]:
     """The lines of the table's body, and its caption."""
     console = Console(file=StringIO(), width=160, force_terminal=colour, color_system="standard" if colour else None)
-    console.print(running_table(reports, most))
+    console.print(running_table(reports, app, most))
     text = console.file.getvalue()  # type: ignore[attr-defined]
     return [line for line in text.splitlines() if "│" in line or "more" in line]
 
@@ -56,6 +63,31 @@ def test_what_does_not_fit_is_counted() -> None:
 
 def test_a_job_without_a_budget_says_so_by_a_dash() -> None:
     assert "2m of -/-" in drawn([report(job("m", 2))])[0]
+
+
+@pytest.mark.parametrize(
+    ("soft", "hard", "actor", "of_actor", "whose"),
+    [
+        (5.0, 7.0, "sync", True, "actor"),
+        (10.0, 15.0, "sync", False, "lane"),
+        (1.0, 3.0, "sync", True, "message"),
+        (1.0, 6.0, "sync", False, "message"),
+        (5.0, 8.0, "sync", True, "other code"),
+        (5.0, 7.0, "unheard_of", True, "-"),
+    ],
+)
+def test_a_job_is_shown_with_the_one_its_budget_came_from(
+    soft: float, hard: float, actor: str, of_actor: bool, whose: str
+) -> None:
+    lane_budget = Budget(10 * MINUTE, 15 * MINUTE, because="what this lane waits for takes so long")
+    lane = Lane("bank-lane", ["banks"], "a bank", processes=1, threads=1, budget=lane_budget, retry=RETRY)
+    declared = SimpleNamespace(
+        budget=Budget(5 * MINUTE, 7 * MINUTE, because="two pages of a bank") if of_actor else None
+    )
+    app = App(Path(), {"sync": cast(Any, declared)}, (lane,), ())
+    runs = Job("m-1", actor, clock.real_now(), "banks", "body", soft * MINUTE, hard * MINUTE)
+    (line,) = drawn([report(runs)], app)
+    assert f" {whose} " in line
 
 
 def test_names_out_of_a_message_are_shown_as_they_are_and_not_read_as_markup() -> None:
