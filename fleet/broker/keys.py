@@ -72,6 +72,11 @@ def deaths(namespace: str, name: str) -> str:
     return f"{namespace}:fleet:deaths:{name}"
 
 
+def one_at_a_time(namespace: str, name: str) -> str:
+    """Stands for a minute after a process that ran a suspect was lost and nobody can say by whose doing."""
+    return f"{namespace}:fleet:one-at-a-time:{name}"
+
+
 def of_turn(namespace: str, worker: str, name: str, *, alone: bool = False) -> list[str]:
     """The twelve keys of a queue that a turn touches, in the script's order; `alone` for who runs its suspects."""
     return [
@@ -91,7 +96,7 @@ def of_turn(namespace: str, worker: str, name: str, *, alone: bool = False) -> l
 
 
 def of_reaping(namespace: str, worker: str, name: str) -> list[str]:
-    """The ten keys of a queue that a reaping touches, in the script's order."""
+    """The eleven keys of a queue that a reaping touches, in the script's order."""
     return [
         queue(namespace, name),
         bodies(namespace, name),
@@ -103,6 +108,7 @@ def of_reaping(namespace: str, worker: str, name: str) -> list[str]:
         dead(namespace, name),
         dead_bodies(namespace, name),
         dead_details(namespace, name),
+        one_at_a_time(namespace, name),
     ]
 
 

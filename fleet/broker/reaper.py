@@ -11,8 +11,8 @@ hold messages of queues that are not ours, which stock's own maintenance finds b
 is taken off.
 
 Of a process that ran one suspect and fell silent by itself, that suspect is what it died of. Where several fell silent
-together (a host, or a supervisor that one of them killed) none is blamed, and `lost_alone` says that the next ones are
-to run one at a time.
+together (a host, or a supervisor that one of them killed) none is blamed. Whoever reaps them, for another lane or from
+another host, the next ones run one at a time: a mark in Redis, set with the loss, says so to every supervisor.
 
 Not guaranteed: that a worker which only stopped is not reaped; its tombstone then keeps what it still does from
 changing anything.
@@ -41,6 +41,7 @@ STOCK_LOST_AFTER = timedelta(milliseconds=DEFAULT_HEARTBEAT_TIMEOUT)
 TOMBSTONE_SECONDS = 86_400
 _SEEN_DEAD_SECONDS = 60  # of one whose end was seen only what is still on its way to Redis can come
 MARKS_KEPT_SECONDS = 72 * 3_600
+_ONE_AT_A_TIME_SECONDS = 60
 SUSPECT_AFTER_LOSSES, CONDEMNED_AFTER_DEATHS = 3, 2
 ALONE = "alone-"  # how the id of a process begins that runs suspects: who reaps it knows nothing else of it
 _STOCK_FORGOTTEN_AFTER = timedelta(days=1)
@@ -97,7 +98,8 @@ def reap(
     stands = _SEEN_DEAD_SECONDS if death and death.seen else TOMBSTONE_SECONDS
     args: list[str | int | bytes] = [worker, stands, keys.wake(namespace), int(stock)]
     args += [int(worker.startswith(ALONE)), death.cause if death else "", SUSPECT_AFTER_LOSSES if isolating else 0]
-    args += [CONDEMNED_AFTER_DEATHS, MARKS_KEPT_SECONDS, clock.real_now().isoformat(), len(names), *names]
+    args += [CONDEMNED_AFTER_DEATHS, MARKS_KEPT_SECONDS, clock.real_now().isoformat()]
+    args += [_ONE_AT_A_TIME_SECONDS, len(names), *names]
     for queue, id in death.in_body if death else ():
         args += (names.index(queue) + 1, id.encode(errors="surrogateescape"))
     returned, *apart = scripts.reap(keys=asked, args=args, client=client)
@@ -148,12 +150,11 @@ class Reaper:
         stock_lost_after: timedelta = STOCK_LOST_AFTER,
         isolating: bool = False,
         condemned: Callable[[Apart], None] = lambda _: None,
-        lost_alone: Callable[[], None] = lambda: None,
     ) -> None:
         self._client, self._scripts, self._namespace = client, scripts, namespace
         self._queues = set(queues)
         self._lost_after, self._stock_lost_after = lost_after.total_seconds(), stock_lost_after.total_seconds()
-        self._isolating, self._condemned, self._lost_alone = isolating, condemned, lost_alone
+        self._isolating, self._condemned = isolating, condemned
         self._seen: dict[str, _Seen] = {}
         self._together: set[str] = set()  # those that ran suspects and fell silent at once: nobody can say whose doing
         self._looked_at = 0.0
@@ -209,8 +210,6 @@ class Reaper:
             stock=stock,
             isolating=self._isolating,
         )
-        if worker.startswith(ALONE):
-            self._lost_alone()
         for one in reaped.apart:
             if one.verdict:
                 self._condemned(one)

@@ -13,18 +13,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from fleet.clock import clock
 from fleet.declarations import Lane
 from fleet.logs import get_logger
 from fleet.workers.forks import Spare, SpareGone
 from fleet.workers.process import Child
 from fleet.workers.rooms import Rooms
+from fleet.workers.verdicts import Suspects
 
 log = get_logger(__name__)
 
 _MOST_AT_ONCE = 16
 _PAUSE_SECONDS = 5.0  # before another spare is started
-_ONE_AT_A_TIME_SECONDS = 60.0
 
 
 class Isolation:
@@ -35,11 +34,12 @@ class Isolation:
         self._most = min(max(lane.processes, lane.threads), _MOST_AT_ONCE)
         self._waiting = 0
         self._spare: Spare | None = None
-        self._not_before = self._one_until = 0.0
+        self._one_at_a_time = False
+        self._not_before = 0.0
 
-    def waiting(self, count: int) -> None:
-        """So many suspects wait."""
-        self._waiting = count
+    def waiting(self, suspects: Suspects) -> None:
+        """So many suspects wait, and perhaps it is to show which of them takes others down with it."""
+        self._waiting, self._one_at_a_time = suspects.count, suspects.one_at_a_time
 
     def found(self, count: int) -> None:
         """So many more wait, since a child died."""
@@ -49,7 +49,7 @@ class Isolation:
         """Start what is wanted now, and the spare that it takes; returns the new children."""
         spare = self._ready_spare(children, now)
         running = sum(child.alone for child in children)
-        most = 1 if now < self._one_until else self._most
+        most = 1 if self._one_at_a_time else self._most
         started: list[Child] = []
         while spare is not None and self._waiting > 0 and running + len(started) < most:
             try:
@@ -71,15 +71,6 @@ class Isolation:
         if now >= self._not_before and children and all(child.began for child in children):
             self._spare = Spare(self._root, self._lane, str(self._rooms.metrics))
         return None
-
-    def ended(self, child: Child, now: float) -> None:
-        """One whose spare died beside others: the next ones run one at a time, so that it shows whose doing it is."""
-        if child.process.returncode and child.expected:
-            self._one_until = now + _ONE_AT_A_TIME_SECONDS
-
-    def lost(self) -> None:
-        """One fell silent with its supervisor, perhaps beside others: as when a spare dies."""
-        self._one_until = clock.monotonic() + _ONE_AT_A_TIME_SECONDS
 
     def close(self) -> None:
         """End the spare, and with it what it forked."""

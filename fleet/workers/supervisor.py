@@ -137,7 +137,6 @@ class Supervisor:
             lost_after=settings().lost_after,
             isolating=True,
             condemned=self._verdicts.tell,
-            lost_alone=self._isolation.lost,
             looked=lambda: self._isolation.waiting(self._verdicts.suspects()),
         )
 
@@ -242,7 +241,6 @@ class Supervisor:
         say = log.info if child.retired_at is not None or draining or (child.alone and not ids) else log.error
         died = {"lane": self._lane.name, "pid": child.pid, "cause": child.died_of(), "in_body": len(in_body)}
         if child.alone:
-            self._isolation.ended(child, now)
             say("suspect_runner_ended", **died)
         elif child.retired_at is None and not draining:
             young = child.young_deaths + 1 if now - child.started < _YOUNG_SECONDS and not jobs else 0

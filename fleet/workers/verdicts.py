@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
@@ -24,6 +25,14 @@ from fleet.logs import get_logger
 from fleet.workers.board import Slot
 
 log = get_logger(__name__)
+
+
+@dataclass(frozen=True)
+class Suspects:
+    """How many messages wait to run alone; `one_at_a_time` while nobody knows which takes the others down with it."""
+
+    count: int
+    one_at_a_time: bool
 
 
 class Verdicts:
@@ -88,12 +97,15 @@ class Verdicts:
         self._broker.client.zadd(keys.due(ns, queue), {id: 0}, xx=True)
         self._broker.client.publish(keys.wake(ns), queue)
 
-    def suspects(self) -> int:
-        """How many messages of the lane wait to run alone."""
+    def suspects(self) -> Suspects:
+        """How many messages of the lane wait to run alone, and how."""
+        ns = self._broker.namespace
         with self._broker.client.pipeline(transaction=False) as pipe:
             for queue in self._queues:
-                pipe.llen(keys.suspects(self._broker.namespace, queue))
-            return sum(pipe.execute())
+                pipe.llen(keys.suspects(ns, queue))
+            pipe.exists(*[keys.one_at_a_time(ns, queue) for queue in self._queues])
+            *counts, marks = pipe.execute()
+        return Suspects(sum(counts), one_at_a_time=marks > 0)
 
     def _tell(self, queue: str, id: str, body: bytes, reason: str, after: timedelta) -> tuple[str, str] | None:
         try:

@@ -42,7 +42,6 @@ class Watch(threading.Thread):
         lost_after: timedelta = LOST_AFTER,
         isolating: bool = False,
         condemned: Callable[[Apart], None] = lambda _: None,
-        lost_alone: Callable[[], None] = lambda: None,
         looked: Callable[[], None] = lambda: None,
     ) -> None:
         super().__init__(name="watch", daemon=True)
@@ -56,7 +55,6 @@ class Watch(threading.Thread):
             lost_after=lost_after,
             isolating=isolating,
             condemned=condemned,
-            lost_alone=lost_alone,
         )
         self._every = min(_EVERY_SECONDS, lost_after.total_seconds() / 10)
         self._trim, self._trimmed_at = trim, 0.0

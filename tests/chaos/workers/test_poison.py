@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from datetime import timedelta
 
 import pytest
 
+from fleet.broker.scripts import Scripts
+from fleet.workers.watch import Watch
 from tests.chaos.workers.journal import Run, beside
 from tests.chaos.workers.lane import LOST_AFTER, ChaosLane, alive, boards, until_gone
 from tests.waiting import wait_until
@@ -18,11 +21,28 @@ CAUSES = {
     "memory": "memory over kill_rss",
 }
 KILL_RSS = 400 << 20  # the poison takes 512 MiB
-
 SIZES = [
     pytest.param(5, 60, id="short"),
     pytest.param(200, 600, id="full", marks=pytest.mark.soak),
 ]
+
+
+@pytest.fixture
+def another_lane(lane: ChaosLane) -> Iterator[None]:
+    """The part of another lane's supervisor that finds who is gone; it goes on looking while this lane is down."""
+    watch = Watch(
+        lane.client,
+        Scripts(lane.client),
+        lane.namespace,
+        lambda: (),
+        lambda: ["another"],
+        trim=lambda _: 0,
+        lost_after=timedelta(seconds=LOST_AFTER),
+        isolating=True,
+    )
+    watch.start()
+    yield
+    watch.stop()
 
 
 @pytest.mark.timeout(900)
@@ -61,16 +81,25 @@ def _two_processes_died(lane: ChaosLane, poison: str) -> None:
 
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize(
-    ("kind", "in_flight", "settles_in"),
+    ("kind", "in_flight", "settles_in", "reaped_by"),
     [
-        pytest.param("lane", 4, 90, id="lane-short"),
-        pytest.param("lane", 20, 300, id="lane-full", marks=pytest.mark.soak),
-        pytest.param("parent", 20, 300, id="parent-full", marks=pytest.mark.soak),
+        pytest.param("lane", 4, 90, "itself", id="lane-short"),
+        pytest.param("lane", 4, 90, "another lane", id="lane-reaped-by-another"),
+        pytest.param("lane", 20, 300, "itself", id="lane-full", marks=pytest.mark.soak),
+        pytest.param("parent", 20, 300, "itself", id="parent-full", marks=pytest.mark.soak),
     ],
 )
 def test_a_poison_that_takes_the_supervisor_with_it_ends_alone_and_then_is_a_dead_letter(
-    kind: str, in_flight: int, settles_in: float, lane: ChaosLane, say: Callable[[str], None]
+    kind: str,
+    in_flight: int,
+    settles_in: float,
+    reaped_by: str,
+    lane: ChaosLane,
+    say: Callable[[str], None],
+    request: pytest.FixtureRequest,
 ) -> None:
+    if reaped_by == "another lane":
+        request.getfixturevalue("another_lane")
     shape = {"processes": 2, "threads": in_flight, "lost_after": LOST_AFTER}
     running = lane.start(**shape)
     left_behind = boards(running.process.pid)
