@@ -1,49 +1,60 @@
-"""Gives every slot of an entry its verdict, and sends the message of the one that fires.
+"""Gives every slot of an entry its verdict, and sends the messages of those that fire.
 
-Redis holds a mark an entry: the last slot that got a verdict. A pass takes the slots from the mark to now; the latest
-fires if it is still within the entry's `expires`, older ones are recorded as `coalesced` or `expired`. One script
-checks that this replica leads and that the mark is the expected one, and only then sends, moves the mark and writes the
-ledger. An entry seen for the first time owes nothing from before.
+Redis holds a mark an entry: the last slot that got a verdict. A pass takes the entries that are due, proposes a verdict
+for every slot since the mark (`beat.catch_up`), and has one script (`fire.lua`) decide an entry each: whether this
+replica leads in this term, knows the stored schedule, and the mark; by the server's time, whether slots expired. It
+sends, moves the mark and writes the ledger, or changes nothing, and then the pass begins again with what is there now.
 
-Not guaranteed yet: that a slot is judged by the server's clock, nor anything about entries edited while the beat runs.
+The id of a slot's message is `entry@milliseconds`; what tells two fires of one slot apart is the nonce in it.
+
+Not guaranteed: that a Redis which forgot its last second fires no slot again; the workers' claim on a slot stops the
+second run. On failure of one entry (a bad row, a key of another type) it is said once and the others go on; it is tried
+again every second.
 """
 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import timedelta
+from itertools import islice
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
+import redis
 from dramatiq import Message
 
+from beat.catch_up import Instant, Proposal, proposals
 from beat.leader import Leader
+from beat.revisions import History
+from beat.stored import StoredSchedule, Unusable
 from fleet import metrics, wire
-from fleet.actor import FleetActor
 from fleet.broker import FleetBroker, keys
 from fleet.clock import clock
 from fleet.declarations import Entry
+from fleet.ledger import LEDGER_LENGTH
 from fleet.logs import get_logger
-from fleet.slots import slots_between
 
 log = get_logger(__name__)
 
 _SCRIPT = Path(__file__).parent / "fire.lua"
-LEDGER_LENGTH = 100_000
-
-Verdict = Literal["fired", "coalesced", "expired", "new"]
+EARLY_MOST = timedelta(seconds=2)  # real: a slot that lies further ahead of the server's time is refused
+_CHUNK = 100  # entries a round trip
+_LOOK_HOLDS = 2.0  # seconds for which a ring makes do with the last look
+_AGAIN = timedelta(seconds=1)  # real, after an entry failed
+_ROUNDS = 3
 
 
 @dataclass(frozen=True)
-class LedgerLine:
-    """A verdict on the slots from one to another, `count` of them; `new` opens an entry's life and counts none."""
+class Call:
+    """One run of the script: the slots of an entry, what is proposed for each line, and the messages by line."""
 
-    verdict: Verdict
-    first: datetime
-    last: datetime
-    count: int
+    history: History
+    lines: list[Proposal]
+    messages: list[Message[Any] | None]
+    keys: list[str]
+    args: list[Any]
 
 
 class Firer:
@@ -51,82 +62,170 @@ class Firer:
 
     def __init__(self, broker: FleetBroker, leader: Leader, schedule: Iterable[Entry]) -> None:
         self._broker, self._leader = broker, leader
-        self._entries = {entry.name: entry for entry in schedule}
-        self._script = broker.client.register_script(_SCRIPT.read_text())
+        self._stored = StoredSchedule(broker, schedule, leader.token)
+        self._text = _SCRIPT.read_text()
+        self._sha: str | None = None
+        self._loaded: tuple[int, int] | None = None  # the generation and the term for which the schedule was read
+        self._failing: dict[str, str] = {}
+
+    def register(self) -> None:
+        """Make this process's schedule the stored one, as the process which started last; the first pass does it too.
+
+        Raises what Dramatiq raises where an entry's actor is not there, and redis-py when Redis does not answer.
+        """
+        self._stored.register()
 
     def pass_over(self, names: Iterable[str] | None = None) -> None:
-        """Bring the given entries, by default all, up to now; does nothing while another replica leads.
+        """Bring every entry that is due up to now; fires nothing while another replica leads.
+
+        `names` are entries that rang: such a pass asks Redis nothing when nothing is due. An ordinary one looks first
+        what time it is there and whether the schedule changed, and is to be made every second, leading or not.
 
         Raises what redis-py raises when Redis does not answer; what was not judged then is judged by the next pass.
         """
-        chosen = [self._entries[name] for name in (self._entries if names is None else names)]
-        marks = self._broker.client.hmget(keys.marks(self._broker.namespace), [entry.name for entry in chosen])
-        for entry, mark in zip(chosen, marks, strict=True):
-            if not self._leader.leads():
+        if names is None or not self._stored.looked_within(_LOOK_HOLDS):
+            self._stored.look()
+        for _ in range(_ROUNDS):
+            if not self._leader.leads() or not self._overtaken():
                 return
-            self._judge(entry, int(mark) if mark else None)
+            self._stored.look()
 
-    def _judge(self, entry: Entry, mark: int | None) -> None:
-        now = clock.now()
-        if mark is None:
-            self._send(entry, mark, [LedgerLine("new", now, now, 0)], None)
-            return
-        # The mark is rounded down to a millisecond: the slot it stands for may lie after it, and has its verdict.
-        slots = [slot for slot in slots_between(entry, wire.from_ms(mark), now) if wire.to_ms(slot) > mark]
-        if not slots:
-            return
-        *older, latest = slots
-        lines = _lines("expired", [slot for slot in older if now - slot > entry.expires])
-        lines += _lines("coalesced", [slot for slot in older if now - slot <= entry.expires])
-        late = now - latest > entry.expires
-        lines.append(LedgerLine("expired" if late else "fired", latest, latest, 1))
-        self._send(entry, mark, lines, None if late else self._message(entry, latest))
+    def _overtaken(self) -> bool:
+        """Fire what is due; whether something was found to be otherwise than known, so that it must be looked again."""
+        stored, term = self._stored, (self._stored.generation, self._leader.epoch)
+        if self._loaded != term:
+            stored.load()
+            self._loaded = term
+        at = stored.instant()
+        done: list[tuple[Call, list[str]]] = []
+        due = iter(stored.take_due(at.due))
+        try:
+            while chunk := list(islice(due, _CHUNK)):
+                if not self._leader.leads():
+                    self._loaded = None
+                    return False
+                done += self._sent(list(self._calls(chunk, at, term)), at)
+        except BaseException:
+            self._loaded = None  # what was sent is not known
+            raise
+        finally:
+            for call, answer in done:
+                self._say(call, answer)
+        return self._loaded is None
 
-    def _message(self, entry: Entry, slot: datetime) -> Message[None]:
-        actor = self._broker.get_actor(entry.actor)
-        assert isinstance(actor, FleetActor)
-        options: dict[str, Any] = {
-            "redis_message_id": str(uuid.uuid4()),
-            wire.ENTRY: entry.name,
-            wire.SLOT: wire.to_ms(slot),
-            wire.EXPIRES_AT: wire.to_ms(slot + entry.expires),
-        }
-        return actor.message_with_options(**options)
+    def _calls(self, names: Iterable[str], at: Instant, term: tuple[int, int]) -> Iterator[Call]:
+        for name in names:
+            try:
+                call = self._call(name, at, term)
+            except Exception as error:  # whatever one entry raises is its own: the others go on
+                self._failed(name, error, at)
+            else:
+                if call is not None:
+                    yield call
 
-    def _send(self, entry: Entry, mark: int | None, lines: list[LedgerLine], message: Message[None] | None) -> None:
-        ns, queue = self._broker.namespace, self._broker.get_actor(entry.actor).queue_name
-        if message is not None:
-            self._broker.emit_before("enqueue", message, None)
-        answer: bytes = self._script(
-            keys=[keys.leader(ns), keys.marks(ns), keys.ledger(ns), keys.queue(ns, queue), keys.bodies(ns, queue)],
+    def _call(self, name: str, at: Instant, term: tuple[int, int]) -> Call | None:
+        history, mark = self._stored.histories[name], self._stored.marks[name]
+        lines = proposals(history, wire.from_ms(mark), at)
+        if not lines:
+            self._stored.reckon(name)
+            return None
+        ns, queue, entry = self._broker.namespace, history.living.queue, history.living.entry
+        assert entry is not None
+        messages = [self._message(history, line) if line.verdict == "fired" else None for line in lines]
+        return Call(
+            history,
+            lines,
+            messages,
+            keys=[
+                *(keys.leader(ns), keys.epoch(ns), keys.schedule(ns), keys.marks(ns), keys.paused(ns), keys.runs(ns)),
+                *(keys.runs_by_hand(ns), keys.ledger(ns, name), keys.queue(ns, queue), keys.bodies(ns, queue)),
+                keys.awaited(ns),
+            ],
             args=[
-                self._leader.token,
-                self._leader.epoch,
-                entry.name,
-                "" if mark is None else mark,
-                wire.to_ms(lines[-1].last),
-                message.options["redis_message_id"] if message else "",
-                message.encode() if message else "",
-                LEDGER_LENGTH,
-                keys.wake(ns),
-                queue,
-                *(arg for line in lines for arg in _wire_line(line)),
+                *(self._leader.token, term[1], term[0], name, mark, *self._stored.night()),
+                *(wire.duration_ms(EARLY_MOST), entry.overlap, LEDGER_LENGTH, keys.wake(ns), queue),
+                *(word for pair in zip(lines, messages, strict=True) for word in _wire_line(*pair)),
             ],
         )
-        if answer != b"done":
-            log.warning("slots_not_judged", entry=entry.name, reason=answer.decode(), epoch=self._leader.epoch)
-            return
-        if message is not None:
-            self._broker.emit_after("enqueue", message, None)
-        for line in lines:
-            metrics.slot(entry.name, line.verdict, line.count)
-            say = log.warning if line.verdict in ("expired", "coalesced") else log.info
-            say(f"slots_{line.verdict}", entry=entry.name, first=str(line.first), last=str(line.last), count=line.count)
+
+    def _message(self, history: History, line: Proposal) -> Message[Any]:
+        living, slot = history.living, line.last
+        assert living.entry is not None
+        assert line.revision.entry is not None
+        message_id = f"{history.name}@{wire.to_ms(slot)}"
+        options = {
+            "redis_message_id": message_id,
+            wire.ENTRY: history.name,
+            wire.SLOT: wire.to_ms(slot),
+            wire.NONCE: uuid.uuid4().hex,
+            wire.EXPIRES_AT: wire.to_ms(slot + line.revision.entry.expires),
+        }
+        sent = wire.to_ms(clock.to_real_instant(slot))  # so that the age limits of stock count from the slot too
+        message: Message[Any] = Message(living.queue, living.entry.actor, (), {}, options, message_id, sent)
+        self._broker.emit_before("enqueue", message, None)
+        return message
+
+    def _sent(self, calls: list[Call], at: Instant) -> list[tuple[Call, list[str]]]:
+        """Run the script for each; those that were done, with the verdicts."""
+        done = []
+        for call, answer in zip(calls, self._run(calls), strict=True):
+            name = call.history.name
+            if isinstance(answer, Unusable):
+                raise answer
+            if isinstance(answer, Exception):
+                self._failed(name, answer, at)
+                continue
+            word, *verdicts = (part.decode() for part in answer)
+            if word == "done":
+                self._failing.pop(name, None)
+                self._stored.marks[name] = wire.to_ms(call.lines[-1].last)
+                self._stored.reckon(name)
+                done.append((call, verdicts))
+            elif word == "early":
+                self._failed(name, ValueError("the server's clock says that it is too early"), at)
+            else:
+                self._loaded = None
+                log.warning("slots_not_judged", entry=name, reason=word, epoch=self._leader.epoch)
+        return done
+
+    def _run(self, calls: list[Call]) -> list[Any]:
+        """Run the script for each in one round trip; an answer each, or the error."""
+        if not calls:
+            return []
+        if self._sha is None:
+            self._sha = self._broker.client.script_load(self._text)
+        with self._broker.client.pipeline(transaction=False) as pipe:
+            for call in calls:
+                pipe.evalsha(self._sha, len(call.keys), *call.keys, *call.args)
+            answers = pipe.execute(raise_on_error=False)
+        if any(isinstance(answer, redis.exceptions.NoScriptError) for answer in answers):
+            # A Redis that was started again: none of them ran, or those that did would say so.
+            self._sha = None
+            return self._run(calls)
+        return answers
+
+    def _failed(self, name: str, error: Exception, at: Instant) -> None:
+        if self._failing.get(name) != str(error):
+            self._failing[name] = str(error)
+            log.error("entry_not_judged", entry=name, error=repr(error))
+        try:
+            self._stored.reckon(name, no_sooner=at.due + _AGAIN * clock.rate)
+        except Exception as unreckoned:
+            log.error("entry_not_reckoned", entry=name, error=repr(unreckoned))
+
+    def _say(self, call: Call, verdicts: list[str]) -> None:
+        name = call.history.name
+        for line, message, verdict in zip(call.lines, call.messages, verdicts, strict=True):
+            if verdict == "fired" and message is not None:
+                self._broker.emit_after("enqueue", message, None)
+            metrics.slot(name, verdict, line.count)
+            say = log.info if verdict in ("fired", "paused") else log.warning
+            say(f"slots_{verdict}", entry=name, first=str(line.first), last=str(line.last), count=line.count)
 
 
-def _lines(verdict: Verdict, slots: list[datetime]) -> list[LedgerLine]:
-    return [LedgerLine(verdict, slots[0], slots[-1], len(slots))] if slots else []
-
-
-def _wire_line(line: LedgerLine) -> tuple[str, int, int, int]:
-    return line.verdict, wire.to_ms(line.first), wire.to_ms(line.last), line.count
+def _wire_line(line: Proposal, message: Message[Any] | None) -> tuple[Any, ...]:
+    return (
+        *(line.verdict, wire.to_ms(line.first), wire.to_ms(line.last), line.count, line.revision.number),
+        *(wire.to_ms(line.due), wire.to_ms(line.expires)),
+        *(("", "") if message is None else (message.options["redis_message_id"], message.encode())),
+    )

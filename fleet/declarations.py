@@ -10,6 +10,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from datetime import timedelta
+from difflib import get_close_matches
+from typing import Literal, get_args
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from fleet.errors import BudgetInvalid, DeclarationInvalid
@@ -19,6 +21,7 @@ PAST_DRAIN = timedelta(seconds=15)  # what whoever stops a lane gives it beyond 
 _MOST = timedelta(days=7)
 DEAD_KEPT_FOR = timedelta(days=14)
 DEAD_KEPT_MOST = 100_000
+CATCH_UP_MOST = 1_000  # one script sends them all
 # A reason made only of these words restates the number beside it.
 _FILLER = """
 a an the is are be of at for it its this that to as we so because budget soft hard limit timeout deadline
@@ -38,6 +41,14 @@ def reason_says_something(because: object) -> bool:
 
 def _above_zero(value: object) -> bool:
     return isinstance(value, timedelta) and value > ZERO
+
+
+def _require_known(entry: str, field: str, value: object, known: tuple[str, ...], more: str = "") -> None:
+    if value in known:
+        return
+    close = get_close_matches(str(value), known, n=1, cutoff=0.5)
+    hint = f" Did you mean {close[0]!r}?" if close else ""
+    raise DeclarationInvalid(f"Entry({entry!r}, {field}={value!r}): give {', '.join(map(repr, known))}{more}.{hint}")
 
 
 @dataclass(frozen=True)
@@ -153,11 +164,31 @@ class Lane:
 
 
 @dataclass(frozen=True)
+class All:
+    """A catch-up that sends up to `most` missed slots, the latest ones, oldest first."""
+
+    most: int
+
+    def __post_init__(self) -> None:
+        if isinstance(self.most, bool) or not isinstance(self.most, int) or not 1 <= self.most <= CATCH_UP_MOST:
+            raise DeclarationInvalid(f"All({self.most!r}): give 1 to {CATCH_UP_MOST} slots.")
+
+
+CatchUp = Literal["latest", "none"] | All
+Overlap = Literal["allow", "skip"]
+
+
+@dataclass(frozen=True)
 class Entry:
     """A line of the schedule: which actor is sent at which slots, and how late it may still start.
 
     Give `cron` (five fields, in `tz`) or `every` (slots aligned to the epoch). A slot's message that has not started
     `expires` after its slot, in night time, is dropped: a late batch job is worse than a skipped one.
+
+    `catch_up` says which missed slots are still sent, if they have not expired: the `latest` (the default), `none`
+    (only what is sent within ten real seconds of its time), or `All(n)`, the last n. With `overlap="skip"` a slot whose
+    entry's run before is still in its queue, waiting or running, is not sent. `jitter` has the entry due up to so much
+    after its slot, always by the same share, which its name decides; the slot itself stays as it is.
     """
 
     name: str
@@ -167,10 +198,16 @@ class Entry:
     every: timedelta | None = None
     tz: str = "UTC"
     actor: str = ""
+    catch_up: CatchUp = "latest"
+    overlap: Overlap = "allow"
+    jitter: timedelta = ZERO
 
     def __post_init__(self) -> None:
         if not self.actor:
             object.__setattr__(self, "actor", self.name)
+        if not isinstance(self.catch_up, All):
+            _require_known(self.name, "catch_up", self.catch_up, get_args(get_args(CatchUp)[0]), " or All(n)")
+        _require_known(self.name, "overlap", self.overlap, get_args(Overlap))
         if (self.cron is None) == (self.every is None):
             raise DeclarationInvalid(f"Entry({self.name!r}): give either cron= or every=.")
         if self.every is not None and not (_above_zero(self.every) and self.every >= timedelta(seconds=1)):
@@ -179,6 +216,16 @@ class Entry:
             raise DeclarationInvalid(f"Entry({self.name!r}, every={self.every}): give whole milliseconds.")
         if not _above_zero(self.expires):
             raise DeclarationInvalid(f"Entry({self.name!r}, expires={self.expires}): give a time above zero.")
+        if not isinstance(self.jitter, timedelta) or not ZERO <= self.jitter < self.expires:
+            raise DeclarationInvalid(
+                f"Entry({self.name!r}, jitter={self.jitter!r}): give a timedelta from zero up to what expires leaves, "
+                f"{self.expires}."
+            )
+        if self.overlap == "skip" and isinstance(self.catch_up, All) and self.catch_up.most > 1:
+            raise DeclarationInvalid(
+                f"Entry({self.name!r}, catch_up={self.catch_up}, overlap='skip'): the second of them would overlap the "
+                f"first. Give one or the other."
+            )
         if not reason_says_something(self.because):
             raise DeclarationInvalid(f"Entry({self.name!r}, because={self.because!r}): say why it runs then.")
         try:

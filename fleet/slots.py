@@ -3,10 +3,15 @@
 cronsim computes cron slots, with Debian's rules on a change of clocks: a daily job fires exactly once a local day,
 hourly ones stay unbroken. Intervals are aligned to the epoch, so that every replica computes the same slots.
 All instants returned are aware and in UTC.
+
+A slot is due `offset` after it: its entry's share of `jitter`, which stays the same whoever computes it.
+
+Not here: how many slots a long time holds, and the last of them (`fleet.outage`).
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
@@ -17,7 +22,8 @@ from cronsim import CronSim, CronSimError
 from fleet.declarations import Entry
 from fleet.errors import DeclarationInvalid
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MILLISECOND = timedelta(milliseconds=1)
 
 
 def slots_after(entry: Entry, after: datetime) -> Iterator[datetime]:
@@ -28,21 +34,28 @@ def slots_after(entry: Entry, after: datetime) -> Iterator[datetime]:
     if entry.every is not None:
         yield from _interval_slots(entry.every, after)
         return
-    assert entry.cron is not None
-    try:
-        cron = CronSim(entry.cron, after.astimezone(ZoneInfo(entry.tz)))
-    except CronSimError as error:
-        raise DeclarationInvalid(f"Entry({entry.name!r}, cron={entry.cron!r}): {error}.") from None
-    for slot in cron:
+    for slot in cron(entry, after):
         instant = slot.astimezone(UTC)
         if instant > after:  # cronsim, begun within the hour that autumn repeats, names the first of its two again
             yield instant
 
 
+def cron(entry: Entry, start: datetime, *, backwards: bool = False) -> CronSim:
+    """cronsim, set to an instant; backwards it serves to guess where to begin forwards, no more.
+
+    Raises `DeclarationInvalid` if the cron expression cannot be read.
+    """
+    assert entry.cron is not None
+    try:
+        return CronSim(entry.cron, start.astimezone(ZoneInfo(entry.tz)), reverse=backwards)
+    except CronSimError as error:
+        raise DeclarationInvalid(f"Entry({entry.name!r}, cron={entry.cron!r}): {error}.") from None
+
+
 def _interval_slots(every: timedelta, after: datetime) -> Iterator[datetime]:
-    number = (after - _EPOCH) // every + 1
+    number = (after - EPOCH) // every + 1
     while True:
-        yield _EPOCH + every * number
+        yield EPOCH + every * number
         number += 1
 
 
@@ -57,6 +70,12 @@ def slots_between(entry: Entry, after: datetime, until: datetime) -> Iterator[da
 def next_slot(entry: Entry, after: datetime) -> datetime | None:
     """The first slot strictly after an instant; None if there is none."""
     return next(slots_after(entry, after), None)
+
+
+def offset(entry: Entry) -> timedelta:
+    """How long after each of its slots an entry is due: its name's share of `jitter`, in whole milliseconds."""
+    share = int.from_bytes(hashlib.sha256(entry.name.encode()).digest()[:6], "big")
+    return (entry.jitter // _MILLISECOND * share // 2**48) * _MILLISECOND
 
 
 def shortest_period(entry: Entry, start: datetime, sample: int = 400) -> timedelta | None:

@@ -1,8 +1,10 @@
 """Milliseconds exist on the wire alone; this module turns them into instants and durations and back.
 
 Message options of Nightshift: `entry` and `slot` on the message of a slot, `origin` on what such a message sends on,
-`expires_at` on both. Slots and expiries are night time. `lost` is a sentence on a message that stands for a job which
-was cut off (its id is the job's and `-lost`): instead of the body, `on_lost` of its actor is called.
+`expires_at` on both; `nonce` is drawn at each fire, since the id of a slot's message is always the same. What a person
+fires by hand has an `entry` and a `nonce`, and no `slot`. Slots and expiries are night time. `lost` is a sentence on a
+message that stands for a job which was cut off (its id is the job's and `-lost`): instead of the body, `on_lost` of its
+actor is called.
 
 Of stock producers `time_limit` (how long a job may take) and `max_age` (from the message's own timestamp) are heard,
 both in real time.
@@ -14,6 +16,7 @@ from datetime import UTC, datetime, timedelta
 
 ENTRY = "entry"
 SLOT = "slot"
+NONCE = "nonce"
 ORIGIN = "origin"
 EXPIRES_AT = "expires_at"
 LOST, LOST_SUFFIX = "lost", "-lost"

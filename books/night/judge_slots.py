@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import groupby
 from typing import Any
@@ -18,10 +17,11 @@ from sqlalchemy import select
 from books.calendar import BERLIN
 from books.night.plan import EVENING, Plan
 from books.night.report import Line, judged, said
-from fleet import wire
 from fleet.app import App
-from fleet.broker import FleetBroker, keys
+from fleet.broker import FleetBroker
 from fleet.declarations import Entry
+from fleet.ledger import VERDICTS, LedgerLine
+from fleet.ledger import read as ledger_lines
 from fleet.slots import slots_between
 from fleet.storage import session
 from fleet.storage.tables import SlotRun
@@ -30,32 +30,15 @@ SECTION = "slots"
 _TICK = timedelta(milliseconds=1)
 
 
-@dataclass(frozen=True)
-class LedgerLine:
-    """A line of the beat's ledger, as Redis holds it."""
-
-    entry: str
-    verdict: str
-    first: datetime
-    last: datetime
-    count: int
-    token: str
-
-
-def read_ledger(broker: FleetBroker) -> list[LedgerLine]:
-    """The whole ledger, oldest first."""
-    raw: list[tuple[bytes, dict[bytes, bytes]]] = broker.client.xrange(keys.ledger(broker.namespace))  # type: ignore[assignment]
-    return [_parse({name.decode(): value.decode() for name, value in fields.items()}) for _, fields in raw]
-
-
-def _parse(fields: dict[str, Any]) -> LedgerLine:
-    first, last = (wire.from_ms(int(fields[name])) for name in ("from", "to"))
-    return LedgerLine(fields["entry"], fields["verdict"], first, last, int(fields["count"]), fields["token"])
+def read_ledger(app: App, broker: FleetBroker) -> list[LedgerLine]:
+    """The lines of all entries, in the order in which they were written."""
+    lines = [line for entry in app.schedule for line in ledger_lines(broker.client, broker.namespace, entry.name)]
+    return sorted(lines, key=lambda line: line.at)
 
 
 def judge(app: App, plan: Plan, broker: FleetBroker, killed: str | None) -> Iterator[Line]:
     """Lines on slots, messages and leadership."""
-    ledger = read_ledger(broker)
+    ledger = read_ledger(app, broker)
     yield from _verdicts(app, plan, ledger)
     yield from _messages(ledger)
     yield from _leadership(ledger, killed)
@@ -73,13 +56,13 @@ def _verdicts(app: App, plan: Plan, ledger: list[LedgerLine]) -> Iterator[Line]:
         counts["due"] += len(should)
     yield judged(SECTION, "slots with a verdict", counts["due"], counts["due"] - len(lost), lost)
     yield judged(SECTION, "slots with two verdicts", 0, len(doubled), doubled)
-    for verdict in ("fired", "coalesced", "expired"):
+    for verdict in VERDICTS:
         yield said(SECTION, f"slots {verdict}", counts[verdict])
 
 
 def _judged_slots(entry: Entry, ledger: list[LedgerLine], counts: Counter[str], end: datetime) -> Iterator[datetime]:
     for line in ledger:
-        if line.entry != entry.name or line.verdict == "new":
+        if line.entry != entry.name or not line.judges:
             continue
         for slot in slots_between(entry, line.first - _TICK, line.last):
             if EVENING < slot <= end:
@@ -108,7 +91,7 @@ def _messages(ledger: list[LedgerLine]) -> Iterator[Line]:
 
 
 def _leadership(ledger: list[LedgerLine], killed: str | None) -> Iterator[Line]:
-    terms = [token for token, _ in groupby(line.token for line in ledger)]
+    terms = [token for token, _ in groupby(line.token for line in ledger if line.judges)]
     again = [f"{token[:8]} came back" for token, times in Counter(terms).items() if times > 1]
     yield judged(SECTION, "replicas that fired between another's slots (two leaders at once)", 0, len(again), again)
     after = [] if killed is None or (killed in terms and terms[-1] != killed) else ["nobody led after the kill"]

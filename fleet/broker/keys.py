@@ -167,14 +167,40 @@ def epoch(namespace: str) -> str:
     return f"{namespace}:fleet:beat:epoch"
 
 
+def schedule(namespace: str) -> str:
+    """Of the stored schedule: `generation` counts its changes, `digest` says which it is, `looks` how often processes
+    of that very schedule looked; permanent."""
+    return f"{namespace}:fleet:beat:schedule"
+
+
+def revisions(namespace: str) -> str:
+    """Entry -> its revisions, one a line, oldest first: number, when it began, what it says; permanent."""
+    return f"{namespace}:fleet:beat:revisions"
+
+
 def marks(namespace: str) -> str:
     """Entry -> milliseconds of the last slot that got a verdict; permanent."""
     return f"{namespace}:fleet:beat:marks"
 
 
-def ledger(namespace: str) -> str:
-    """The stream of verdicts on slots; permanent, capped in length."""
-    return f"{namespace}:fleet:beat:ledger"
+def paused(namespace: str) -> str:
+    """Entry -> by whom it was paused, when and why (JSON); permanent."""
+    return f"{namespace}:fleet:beat:paused"
+
+
+def runs(namespace: str) -> str:
+    """Entry -> the id of the last message that was sent for one of its slots; permanent."""
+    return f"{namespace}:fleet:beat:runs"
+
+
+def runs_by_hand(namespace: str) -> str:
+    """Entry -> the id of the last message that a person had sent; permanent."""
+    return f"{namespace}:fleet:beat:runs-by-hand"
+
+
+def ledger(namespace: str, entry: str) -> str:
+    """The stream of verdicts on an entry's slots; permanent, capped in length."""
+    return f"{namespace}:fleet:beat:ledger:{entry}"
 
 
 def processes(namespace: str) -> str:
@@ -187,5 +213,8 @@ def processes_seen(namespace: str) -> str:
     return f"{namespace}:fleet:processes:seen"
 
 
-PERMANENT = (epoch, marks, ledger, processes, processes_seen, heartbeats, beats, awaited, workers, catalogue)
-"""Keys that stand without an expiry on purpose; Dramatiq's queues, bodies and dead letters are the others."""
+PERMANENT = (
+    *(epoch, schedule, revisions, marks, paused, runs, runs_by_hand),
+    *(processes, processes_seen, heartbeats, beats, awaited, workers, catalogue),
+)
+"""Keys that stand without an expiry on purpose; so do an entry's ledger and Dramatiq's queues, bodies, dead letters."""

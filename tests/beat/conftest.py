@@ -15,6 +15,8 @@ from fleet.broker import FleetBroker
 from fleet.clock import clock
 from fleet.settings import Settings
 from middleware import default_order
+from tests.beat.beaten import START, Beaten, StandingNight
+from tests.waiting import wait_until
 
 TTL = timedelta(seconds=2)
 RENEWAL = timedelta(milliseconds=200)
@@ -54,3 +56,25 @@ def real_time_afterwards() -> Iterator[None]:
     """Ends a night that the test played."""
     yield
     clock.set_night(None)
+
+
+@pytest.fixture
+def night() -> Iterator[StandingNight]:
+    """Night time stands still at START."""
+    standing = StandingNight()
+    standing.move_to(START)
+    yield standing
+    clock.set_night(None)
+
+
+@pytest.fixture
+def leader(replica: Callable[..., Leader]) -> Leader:
+    """A leader in its first term."""
+    started = replica(ttl=timedelta(seconds=60))
+    wait_until(lambda: started.epoch)
+    return started
+
+
+@pytest.fixture
+def beaten(redis_client: redis.Redis, namespace: str) -> Beaten:
+    return Beaten(redis_client, namespace)

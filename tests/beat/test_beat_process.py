@@ -113,7 +113,7 @@ class Beats:
         return (first, second) if first.token == leads else (second, first)
 
     def lines(self, token: str | None = None) -> list[dict[str, str]]:
-        found = self.client.xrange(keys.ledger(self._namespace))
+        found = self.client.xrange(keys.ledger(self._namespace, "tick"))
         lines = [{name.decode(): value.decode() for name, value in fields.items()} for _, fields in found]
         return [line for line in lines if line["verdict"] != "new" and token in (None, line["token"])]
 
