@@ -11,7 +11,7 @@ from datetime import timedelta
 
 from fleet.app import App
 from fleet.clock import clock
-from fleet.declarations import PAST_DRAIN, Entry
+from fleet.declarations import PAST_DRAIN, All, Entry
 from fleet.errors import CheckFailed, DeclarationInvalid, NotDeclared
 from fleet.slots import shortest_period
 
@@ -71,10 +71,18 @@ def _period(entry: Entry) -> Iterator[str]:
         return
     if period is None:
         yield f"Entry {entry.name!r}, cron={entry.cron!r}: it comes once or never. Give a cron that returns."
-    elif entry.expires > period:
+        return
+    most = entry.catch_up.most if isinstance(entry.catch_up, All) else 1
+    if entry.expires > most * period:
+        caught_up = f" and it catches up on {most}" if most > 1 else ""
         yield (
-            f"Entry {entry.name!r}: expires={entry.expires} is longer than its shortest period {period}, so two runs "
-            f"could stand in the queue at once: give {period} or less."
+            f"Entry {entry.name!r}: expires={entry.expires} is longer than its shortest period {period}{caught_up}, so "
+            f"{most + 1} runs could stand in the queue at once: give {most * period} or less."
+        )
+    if entry.jitter >= period:
+        yield (
+            f"Entry {entry.name!r}: jitter={entry.jitter} is not shorter than its shortest period {period}, so a slot "
+            f"could come before the one before it is due: give less."
         )
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fleet import app as application
-from fleet import cli_broker, cli_dead
+from fleet import cli_beat, cli_broker, cli_dead
 from fleet.errors import FleetError
 
 if TYPE_CHECKING:
@@ -131,16 +131,7 @@ def jobs() -> None:
     _print(*jobs_tables(_start()))
 
 
-@cli.command()
-def schedule(
-    at: Annotated[
-        str | None, typer.Option(help="HH:MM: only what has a slot at that minute, or the next ones after it.")
-    ] = None,
-) -> None:
-    """What runs when, in order of time."""
-    from fleet.views import schedule_table
-
-    _print(schedule_table(_start(), at))
+cli_beat.add_to(cli)
 
 
 @cli.command()

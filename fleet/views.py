@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from datetime import datetime, time, timedelta
 from pathlib import Path
 from typing import Any
@@ -10,15 +11,16 @@ from zoneinfo import ZoneInfo
 from rich.table import Table
 from rich.text import Text
 
-from fleet import probe
+from fleet import ledger, probe
 from fleet.actor import FleetActor
 from fleet.app import App, effective_budget
 from fleet.bounds import LOST_MARGIN, Bound, bound_of
 from fleet.broker import FleetBroker
+from fleet.by_hand import Pause
 from fleet.clock import clock
 from fleet.declarations import Entry, Lane
 from fleet.errors import DeclarationInvalid
-from fleet.slots import next_slot
+from fleet.slots import next_slot, offset
 from fleet.workers.presence import Job, Report, present
 
 
@@ -92,11 +94,16 @@ def _bound(bound: Bound) -> str:
     )
 
 
-def schedule_table(app: App, at: str | None) -> Table:
-    """Entries in order of their next slot; with `at` (HH:MM, each entry's own zone) those due at that minute."""
+def schedule_table(
+    app: App, at: str | None, entries: Iterable[Entry] | None = None, paused: Mapping[str, Pause] | None = None
+) -> Table:
+    """Entries in order of their next slot; with `at` (HH:MM, each entry's own zone) those due at that minute.
+
+    A paused entry is shown in yellow, with by whom and why in place of its own reason.
+    """
     table = Table("next slot", "entry", "cron or interval", "expires", "lane", "soft/hard", "because", title="Schedule")
     rows = []
-    for entry in app.schedule:
+    for entry in app.schedule if entries is None else entries:
         after = clock.now() if at is None else _just_before(at, entry)
         slot = next_slot(entry, after)
         if slot is not None and (at is None or slot - after <= timedelta(minutes=1)):
@@ -105,15 +112,48 @@ def schedule_table(app: App, at: str | None) -> Table:
         actor = app.actor(entry.actor)
         lane = app.lane_of(actor.queue_name)
         budget = effective_budget(actor, lane) if lane else actor.budget
+        note = (paused or {}).get(entry.name)
         table.add_row(
             f"{slot.astimezone(ZoneInfo(entry.tz)):%a %H:%M:%S}",
             entry.name,
-            entry.cron or f"every {span(entry.every)}",
+            (entry.cron or f"every {span(entry.every)}") + (f" + {span(offset(entry))}" if entry.jitter else ""),
             span(entry.expires),
             lane.name if lane else "no lane",
             f"{span(budget.soft)}/{span(budget.hard)}" if budget else "-",
-            entry.because,
+            Text(f"paused {told(note)}") if note else entry.because,
+            style="yellow" if note else None,
         )
+    return table
+
+
+def told(note: Pause) -> str:
+    """By whom an entry was paused, when and why."""
+    return f"by {note.by} at {note.at:%Y-%m-%d %H:%M} UTC: {note.because}"
+
+
+def ledger_table(broker: FleetBroker, entries: Iterable[Entry], most: int) -> Table:
+    """What became of the slots of entries, and what people did to them; in each entry's own zone, latest last."""
+    table = Table("written", "entry", "verdict", "slot", "to", "slots", "revision", "by", title="Ledger")
+    lines = [
+        (line, ZoneInfo(entry.tz))
+        for entry in entries
+        for line in ledger.read(broker.client, broker.namespace, entry.name, most)
+    ]
+    for line, zone in sorted(lines, key=lambda pair: pair[0].at):
+        who = f"{line.by}: {line.because}" if line.because else line.by
+        table.add_row(
+            f"{line.at:%Y-%m-%d %H:%M:%S}",
+            line.entry,
+            line.verdict,
+            f"{line.first.astimezone(zone):%Y-%m-%d %H:%M:%S}" if line.judges else "",
+            f"{line.last.astimezone(zone):%Y-%m-%d %H:%M:%S}" if line.count > 1 else "",
+            f"{line.count:,}" if line.judges else "",
+            str(line.revision) if line.judges else "",
+            Text(who if line.by else f"beat {line.token[:8]}, term {line.epoch}" if line.judges else ""),
+            style=None if line.verdict == "fired" else "yellow" if line.judges else "cyan",
+        )
+    if not lines:
+        table.caption = "nothing yet"
     return table
 
 

@@ -23,6 +23,7 @@ class Scripts:
         self.trim = self._load(client, "trim")
         self.forget = self._load(client, "forget")
         self.export = self._load(client, "export")
+        self.fire_now = self._load(client, "fire_now")
         self.rights = self._load(client, "rights")
 
     @staticmethod

@@ -14,6 +14,7 @@ MINIMAL = Path(__file__).parents[2] / "examples" / "minimal"
 
 HEAD = """
 from datetime import timedelta
+import fleet
 from fleet import Budget, Entry, Lane, Retry, queue
 SECOND = timedelta(seconds=1)
 BUDGET = Budget(SECOND, 2 * SECOND, because="nothing here waits for anybody else")

@@ -54,6 +54,16 @@ def findings(fleet: Fleet, root: Path) -> list[str]:
         ),
         (
             "[lane('main', 'greetings')]",
+            "[entry('greet', expires=7 * SECOND, catch_up=fleet.All(3))]",
+            "expires=0:00:07 is longer than its shortest period 0:00:02 and it catches up on 3",
+        ),
+        (
+            "[lane('main', 'greetings')]",
+            "[entry('greet', expires=6 * SECOND, catch_up=fleet.All(3), jitter=2 * SECOND)]",
+            "jitter=0:00:02 is not shorter than its shortest period 0:00:02",
+        ),
+        (
+            "[lane('main', 'greetings')]",
             "[entry('greet', every=None, cron='0 3 * * *', tz='Europe/Berlin', expires=24 * 3600 * SECOND)]",
             "longer than its shortest period 23:00:00",
         ),

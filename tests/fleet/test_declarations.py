@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from datetime import timedelta
 from typing import Any
 
 import pytest
 
-from fleet import Budget, Entry, Lane, Retry, queue
+from fleet import All, Budget, Entry, Lane, Retry, queue
 from fleet.declarations import reason_says_something
 from fleet.errors import BudgetInvalid, DeclarationInvalid
 
@@ -128,12 +129,39 @@ def test_a_lane_keeps_its_queues_in_order_and_for_good() -> None:
         {"tz": "Europe/Atlantis"},
         {"tz": "../etc/passwd"},
         {"tz": ""},
+        {"catch_up": 3},
+        {"catch_up": None},
+        {"overlap": True},
+        {"jitter": SECOND},
+        {"jitter": -SECOND},
+        {"jitter": 0},
+        {"catch_up": All(2), "overlap": "skip"},
     ],
     ids=str,
 )
 def test_an_entry_that_cannot_stand_is_refused_by_its_name(wrong: dict[str, Any]) -> None:
     with pytest.raises(DeclarationInvalid, match=r"^Entry\('audit'"):
         Entry(**{**ENTRY, **wrong})
+
+
+@pytest.mark.parametrize(
+    ("wrong", "meant"),
+    [
+        ({"catch_up": "lastest"}, "give 'latest', 'none' or All(n). Did you mean 'latest'?"),
+        ({"catch_up": "non"}, "Did you mean 'none'?"),
+        ({"catch_up": "all(3)"}, "give 'latest', 'none' or All(n)."),
+        ({"overlap": "skipp"}, "give 'allow', 'skip'. Did you mean 'skip'?"),
+    ],
+)
+def test_a_choice_that_there_is_not_is_answered_with_those_that_there_are(wrong: dict[str, Any], meant: str) -> None:
+    with pytest.raises(DeclarationInvalid, match=re.escape(meant)):
+        Entry(**{**ENTRY, **wrong})
+
+
+@pytest.mark.parametrize("most", [0, -1, 1_001, True, 2.0, "3", None])
+def test_a_catch_up_on_no_slot_or_on_too_many_is_refused(most: Any) -> None:
+    with pytest.raises(DeclarationInvalid, match=r"^All\("):
+        All(most)
 
 
 def test_an_entry_without_an_actor_sends_the_one_of_its_own_name() -> None:

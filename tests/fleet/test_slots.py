@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from itertools import islice, pairwise
 from zoneinfo import ZoneInfo
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 
 from fleet import Entry
 from fleet.errors import DeclarationInvalid
-from fleet.slots import next_slot, shortest_period, slots_after, slots_between
+from fleet.slots import next_slot, offset, shortest_period, slots_after, slots_between
 
 BERLIN = ZoneInfo("Europe/Berlin")
 SPRING, AUTUMN = datetime(2026, 3, 29, tzinfo=BERLIN), datetime(2026, 10, 25, tzinfo=BERLIN)
@@ -98,6 +99,19 @@ def test_cron_is_read_in_the_entrys_own_zone_and_given_in_utc() -> None:
     slot = next_slot(cron("0 1 * * *", "Asia/Tokyo"), datetime(2026, 5, 1, tzinfo=UTC))
     assert slot == datetime(2026, 5, 1, 16, tzinfo=UTC)
     assert slot.tzinfo is UTC
+
+
+def test_an_entrys_share_of_jitter_is_its_names_and_names_are_spread() -> None:
+    jitter = timedelta(minutes=10)
+    shares = [
+        offset(replace(every(timedelta(hours=1)), name=f"entry-{number}", jitter=jitter, expires=2 * jitter))
+        for number in range(200)
+    ]
+    assert shares[0] == offset(replace(every(timedelta(hours=1)), name="entry-0", jitter=jitter, expires=2 * jitter))
+    assert all(timedelta(0) <= share < jitter and not share % timedelta(milliseconds=1) for share in shares)
+    thirds = [share // (jitter / 3) for share in shares]
+    assert min(thirds.count(third) for third in (0, 1, 2)) > 40
+    assert offset(every(timedelta(hours=1))) == timedelta(0)
 
 
 def test_a_daily_entrys_shortest_period_is_the_short_day_at_any_time_of_the_year() -> None:
