@@ -19,6 +19,7 @@ from beat.fire import Firer
 from beat.leader import Leader
 from fleet import metrics
 from fleet.app import App, load, process_broker, settings
+from fleet.broker.connection import client_from
 from fleet.clock import clock
 from fleet.clock import configure as configure_clock
 from fleet.logs import configure as configure_logs
@@ -47,8 +48,9 @@ def run(app: App) -> None:
     rings: queue.SimpleQueue[object] = queue.SimpleQueue()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: rings.put(_STOP))
+    assert configured.redis_url is not None  # else the broker would not be there
     leader = Leader(
-        broker.client,
+        client_from(configured.redis_url, answers_within=configured.leader_renewal),
         broker.namespace,
         ttl=configured.leader_ttl,
         renewal=configured.leader_renewal,

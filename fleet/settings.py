@@ -6,15 +6,19 @@ Secrets stand in URLs and keys: those fields are kept out of `repr`.
 
 from __future__ import annotations
 
+import re
 from datetime import datetime, timedelta
 from typing import Any, Literal, Self
 
-from pydantic import Field, ValidationError, field_validator, model_validator
+from pydantic import Field, ValidationError, ValidatorFunctionWrapHandler, field_validator, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from fleet.errors import SettingsInvalid
 
 LEADER_MARGIN = timedelta(milliseconds=500)  # for what lies between reading the clock and acting on it
+_SHORTEST_RENEWAL = timedelta(milliseconds=50)
+_PLAIN = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|)")
+_UNITS = {"ms": 0.001, "s": 1.0, "": 1.0, "m": 60.0, "h": 3600.0}
 
 
 class Settings(BaseSettings):
@@ -58,6 +62,25 @@ class Settings(BaseSettings):
             raise ValueError("give an instant with its UTC offset, for example 2026-03-02T00:00:00+01:00")
         return value
 
+    @field_validator("leader_ttl", "leader_renewal", "lost_after", mode="wrap")
+    @classmethod
+    def _duration(cls, value: Any, handler: ValidatorFunctionWrapHandler) -> timedelta:
+        plain = _PLAIN.fullmatch(value.strip()) if isinstance(value, str) else None
+        try:
+            duration: timedelta = handler(
+                timedelta(seconds=float(plain[1]) * _UNITS[plain[2]]) if plain else value,
+            )
+        except (ValidationError, OverflowError):
+            raise ValueError(f"{value!r} is no duration; write 6s, 500ms, 1m or PT6S") from None
+        return duration
+
+    @field_validator("leader_renewal")
+    @classmethod
+    def _not_all_the_time(cls, value: timedelta) -> timedelta:
+        if value < _SHORTEST_RENEWAL:
+            raise ValueError(f"{value} would ask Redis all the time; give {_SHORTEST_RENEWAL} or more, 2s is usual")
+        return value
+
     @field_validator("lost_after")
     @classmethod
     def _longer_than_beats(cls, value: timedelta) -> timedelta:
@@ -82,10 +105,12 @@ class Settings(BaseSettings):
 
     @model_validator(mode="after")
     def _a_term_outlasts_its_renewals(self) -> Self:
-        if self.leader_ttl < 2 * self.leader_renewal + LEADER_MARGIN:
+        least = 2 * self.leader_renewal + LEADER_MARGIN
+        if self.leader_ttl < least:
             raise ValueError(
-                f"leader_ttl {self.leader_ttl} is under twice leader_renewal {self.leader_renewal} and the margin of "
-                f"{LEADER_MARGIN}: one late renewal would end the term"
+                f"FLEET_LEADER_TTL {self.leader_ttl} is under twice FLEET_LEADER_RENEWAL {self.leader_renewal} and the "
+                f"margin of {LEADER_MARGIN.total_seconds():g} s: one late renewal would end the term. Give a ttl of "
+                f"{least} or more, or a shorter renewal"
             )
         return self
 

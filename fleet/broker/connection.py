@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import re
 import ssl
+from datetime import timedelta
 from typing import Any
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
@@ -64,17 +65,22 @@ class _Client(redis.Redis):
                 pool.release(connection)
 
 
-def client_from(url: str) -> redis.Redis:
-    """A client that opens no connection yet.
+def client_from(url: str, *, answers_within: timedelta | None = None) -> redis.Redis:
+    """A client that opens no connection yet and waits at most `answers_within` for a reply, whatever the URL says.
 
     Raises `SettingsInvalid` for a URL that cannot be read, or a certificate that it names and that cannot.
     """
     try:
-        return _Client(connection_pool=_pool(url))
+        pool = _pool(url)
     except (ValueError, TypeError, redis.RedisError) as error:
         # Of urllib's and redis-py's faults only this one is sure to hold no part of the URL.
         known = re.match(r"Invalid value for '\w+'|Invalid SSL Certificate Requirements Flag: \w+", str(error))
         raise _invalid(known[0] if known else "its user, password, host or port is malformed") from None
+    if answers_within is not None:
+        for name in ("socket_timeout", "socket_connect_timeout"):
+            said = pool.connection_kwargs.get(name) or _SOCKET_SECONDS
+            pool.connection_kwargs[name] = min(said, answers_within.total_seconds())
+    return _Client(connection_pool=pool)
 
 
 def shown(url: str) -> str:

@@ -1,4 +1,4 @@
-"""Listens for the names of queues that may have something, on one subscription a process.
+"""Listens for the names of queues that may have something, or on another channel, on one subscription.
 
 A subscription that is lost (a ping after 500 ms of silence finds out in as long), or whose Redis is no longer the
 master that sentinels tell of, is made again; until then the process looks at its queues once a second, and says both
@@ -33,9 +33,10 @@ class Wake(threading.Thread):
         *,
         wake: Callable[[Iterable[str]], None],
         wake_all: Callable[[], None],
+        channel: str | None = None,
     ) -> None:
         super().__init__(name="wake", daemon=True)
-        self._client, self._channel = client, keys.wake(namespace)
+        self._client, self._channel = client, channel or keys.wake(namespace)
         self._wake, self._wake_all = wake, wake_all
         self._stopped = threading.Event()
         self._lost = False

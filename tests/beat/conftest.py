@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from datetime import timedelta
+from typing import Any
 
 import pytest
 import redis
@@ -12,6 +13,7 @@ from beat.leader import Leader
 from fleet import Budget, queue
 from fleet import app as application
 from fleet.broker import FleetBroker
+from fleet.broker.connection import client_from
 from fleet.clock import clock
 from fleet.settings import Settings
 from middleware import default_order
@@ -27,8 +29,11 @@ def replica(redis_url: str, namespace: str) -> Iterator[Callable[..., Leader]]:
     """Start a replica's leader thread; every one is stopped afterwards."""
     started: list[Leader] = []
 
-    def start(client: redis.Redis | None = None, ttl: timedelta = TTL, renewal: timedelta = RENEWAL) -> Leader:
-        leader = Leader(client or redis.Redis.from_url(redis_url), namespace, ttl=ttl, renewal=renewal)
+    def start(
+        client: redis.Redis | None = None, ttl: timedelta = TTL, renewal: timedelta = RENEWAL, **more: Any
+    ) -> Leader:
+        client = client or client_from(redis_url, answers_within=renewal)
+        leader = Leader(client, namespace, ttl=ttl, renewal=renewal, **more)
         leader.start()
         started.append(leader)
         return leader

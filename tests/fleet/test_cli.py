@@ -38,6 +38,12 @@ def test_check_counts_what_it_judged(fleet: Fleet) -> None:
     assert fleet(MINIMAL, "check").stdout == "1 actors, 1 lanes, 1 entries: nothing found.\n"
 
 
+def test_check_refuses_a_term_that_one_late_renewal_would_end(fleet: Fleet) -> None:
+    said = error(fleet, "check", FLEET_LEADER_TTL="4s", FLEET_LEADER_RENEWAL="2s")
+    assert "FLEET_LEADER_TTL 0:00:04 is under twice FLEET_LEADER_RENEWAL 0:00:02 and the margin of 0.5 s" in said
+    assert "Give a ttl of 0:00:04.500000 or more" in said
+
+
 def test_jobs_shows_budget_reason_and_place(fleet: Fleet) -> None:
     shown = fleet(MINIMAL, "jobs").stdout
     for part in ("greet", "5s", "9s", "prints one line to a terminal", "actors/greetings.py:8"):

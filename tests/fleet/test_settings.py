@@ -37,8 +37,10 @@ def test_settings_once_read_are_frozen() -> None:
         Settings.read().namespace = "other"
 
 
-@pytest.mark.parametrize("value", ["PT9S", "00:00:09"])
-def test_a_duration_is_read_as_iso_8601_or_by_the_clock(monkeypatch: pytest.MonkeyPatch, value: str) -> None:
+@pytest.mark.parametrize("value", ["PT9S", "00:00:09", "9", "9s", "9.0", "9000ms", " 0.15m "])
+def test_a_duration_is_read_as_iso_8601_by_the_clock_or_as_a_number_and_a_unit(
+    monkeypatch: pytest.MonkeyPatch, value: str
+) -> None:
     monkeypatch.setenv("FLEET_LEADER_TTL", value)
     assert Settings.read().leader_ttl == timedelta(seconds=9)
 
@@ -54,6 +56,10 @@ def test_a_duration_is_read_as_iso_8601_or_by_the_clock(monkeypatch: pytest.Monk
         ("FLEET_DATABASE_POOL", "0"),
         ("FLEET_METRICS_PORT", "65536"),
         ("WATCHDOG_USEC", "soon"),
+        ("FLEET_LEADER_TTL", "soon"),
+        ("FLEET_LEADER_RENEWAL", "0"),
+        ("FLEET_LEADER_RENEWAL", "-PT2S"),
+        ("FLEET_LOST_AFTER", "2s"),
         ("FLEET_LOG_FORMAT", "xml"),
         ("FLEET_LOG_LEVEL", "LOUD"),
         ("FLEET_REDIS_URL", "host:6379"),
@@ -89,7 +95,15 @@ def test_no_secret_stands_in_a_fault_or_in_the_representation(monkeypatch: pytes
 
 
 def test_a_term_shorter_than_two_renewals_and_the_margin_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("FLEET_LEADER_TTL", "PT4S")
-    monkeypatch.setenv("FLEET_LEADER_RENEWAL", "PT2S")
-    with pytest.raises(SettingsInvalid, match="one late renewal would end the term"):
+    monkeypatch.setenv("FLEET_LEADER_RENEWAL", "2s")
+    monkeypatch.setenv("FLEET_LEADER_TTL", "4.49s")
+    with pytest.raises(SettingsInvalid, match=r"FLEET_LEADER_TTL 0:00:04.49.* Give a ttl of 0:00:04.5"):
+        Settings.read()
+    monkeypatch.setenv("FLEET_LEADER_TTL", "4.5s")
+    assert Settings.read().leader_ttl == timedelta(seconds=4.5)
+
+
+def test_a_duration_that_cannot_be_read_is_answered_with_how_to_write_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FLEET_LEADER_TTL", "six")
+    with pytest.raises(SettingsInvalid, match=r"FLEET_LEADER_TTL: .*'six' is no duration; write 6s, 500ms, 1m or PT6S"):
         Settings.read()
