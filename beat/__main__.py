@@ -1,38 +1,33 @@
 """One beat replica: `python -m beat --app ROOT`, or `fleet beat`.
 
-The leader's thread campaigns, APScheduler's thread rings, and the main thread fires: at each ring for the entry that
-rang, and every second for all. When Redis is away it says so once and goes on trying; nothing makes it exit but a
-signal.
+The leader's thread campaigns, APScheduler's thread rings, and the main thread fires. A replica whose alarm clock died
+or whose firing hangs says so at `/healthz`, and gives up the lead. When Redis is away it says so once and goes on
+trying; nothing makes it exit but a signal.
 """
 
 from __future__ import annotations
 
 import argparse
-import queue
 import signal
 from pathlib import Path
 
-import redis
-
-from beat.alarm import alarm_clock
+from beat.alarm import AlarmClock
 from beat.fire import Firer
+from beat.firing import Firing
 from beat.leader import Leader
+from beat.now import Now
 from fleet import metrics
 from fleet.app import App, load, process_broker, settings
+from fleet.broker import FleetBroker
 from fleet.broker.connection import client_from
-from fleet.clock import clock
 from fleet.clock import configure as configure_clock
 from fleet.logs import configure as configure_logs
 from fleet.logs import get_logger
 from fleet.servers import require_broker
+from fleet.settings import Settings
 from fleet.workers.presence import Presence, Report
 
 log = get_logger(__name__)
-
-_PASS_SECONDS = 1.0
-_STALE_SECONDS = 10.0
-_ALL = None
-_STOP = object()
 
 
 def run(app: App) -> None:
@@ -45,77 +40,64 @@ def run(app: App) -> None:
         app.actor(entry.actor)
     broker, configured = process_broker(), settings()
     require_broker(broker)
-    rings: queue.SimpleQueue[object] = queue.SimpleQueue()
+    replica = _Replica(app, broker, configured)
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: rings.put(_STOP))
-    assert configured.redis_url is not None  # else the broker would not be there
-    leader = Leader(
-        client_from(configured.redis_url, answers_within=configured.leader_renewal),
-        broker.namespace,
-        ttl=configured.leader_ttl,
-        renewal=configured.leader_renewal,
-        on_elected=lambda: rings.put(_ALL),
+        signal.signal(number, replica.resign)
+    where = metrics.serve(
+        configured.metrics_host, port=configured.metrics_port, healthy=replica.healthy, ready=replica.ready
     )
-    firer = Firer(broker, leader, app.schedule)
-    alarm = alarm_clock(app.schedule, rings.put)
-    last_pass = _LastPass()
-    where = metrics.serve(configured.metrics_host, port=configured.metrics_port, ready=last_pass.missing)
-
-    def report() -> Report:
-        return Report("beat", "beat", worker_id=leader.token, leads=leader.leads(), metrics=where)
-
-    presence = Presence(broker.client, broker.namespace, report)
-    leader.start()
-    alarm.start()
+    presence = Presence(broker.client, broker.namespace, lambda: replica.report(where))
     presence.start()
-    log.info("beat_started", token=leader.token, entries=len(app.schedule), metrics=where)
     try:
-        _fire_until_stopped(rings, firer, last_pass)
+        replica.run(where)
     finally:
-        alarm.shutdown(wait=False)
-        leader.stop()
         presence.stop()
-        log.info("beat_ended", token=leader.token)
 
 
-class _LastPass:
-    """When this replica last went over the whole schedule, leading or not."""
+class _Replica:
+    """The threads of a beat, and what each needs of the others."""
 
-    def __init__(self) -> None:
-        self.at: float | None = None
+    def __init__(self, app: App, broker: FleetBroker, configured: Settings) -> None:
+        assert configured.redis_url is not None  # else there was no broker to require
+        self._entries, now = len(app.schedule), Now()
+        self._leader = Leader(
+            client_from(configured.redis_url, answers_within=configured.leader_renewal),
+            broker.namespace,
+            ttl=configured.leader_ttl,
+            renewal=configured.leader_renewal,
+            fit=self.healthy,
+            on_elected=lambda: self._firing.ring(),
+        )
+        firer = Firer(broker, self._leader, app.schedule)
+        self._firing = Firing(firer, broker.client, now, lambda: self._alarm.set_again())
+        self._alarm = AlarmClock(app.schedule, self._firing.ring, now)
 
-    def missing(self) -> str | None:
-        """Why it is not ready; None when it is."""
-        if self.at is None:
-            return "no pass over the schedule yet: Redis away or just started"
-        silent = clock.monotonic() - self.at
-        if silent < _STALE_SECONDS:
-            return None
-        return f"the last pass over the schedule was {silent:.0f} s ago: Redis away or thread hung"
-
-
-def _fire_until_stopped(rings: queue.SimpleQueue[object], firer: Firer, last_pass: _LastPass) -> None:
-    lost, next_pass = False, clock.monotonic()
-    while True:
+    def run(self, where: str) -> None:
+        """Beat until told to resign."""
+        self._alarm.start()
+        self._leader.start()
+        log.info("beat_started", token=self._leader.token, entries=self._entries, metrics=where)
         try:
-            ring = rings.get(timeout=max(0.0, next_pass - clock.monotonic()))
-        except queue.Empty:
-            ring = _ALL
-        if ring is _STOP:
-            return
-        if clock.monotonic() >= next_pass:  # however often some entries ring, those whose ring was lost get their pass
-            ring, next_pass = _ALL, clock.monotonic() + _PASS_SECONDS
-        try:
-            firer.pass_over(None if ring is _ALL else [str(ring)])
-        except redis.RedisError as error:
-            if not lost:
-                log.error("beat_cannot_fire", error=str(error))
-            lost = True
-        else:
-            last_pass.at = clock.monotonic() if ring is _ALL else last_pass.at
-            if lost:
-                log.warning("beat_fires_again")
-            lost = False
+            self._firing.run()
+        finally:
+            self._leader.stop()
+            self._alarm.stop()
+            log.info("beat_ended", token=self._leader.token)
+
+    def resign(self, *_: object) -> None:
+        """Release the lead, whatever the main thread is about, and end. The handler of signals."""
+        self._leader.resign()
+        self._firing.stop()
+
+    def healthy(self) -> str | None:
+        return self._alarm.complaint() or self._firing.healthy()
+
+    def ready(self) -> str | None:
+        return self.healthy() or self._firing.ready()
+
+    def report(self, where: str) -> Report:
+        token, leads = self._leader.token, self._leader.leads()
+        return Report("beat", "beat", worker_id=token, leads=leads, metrics=where)
 
 
 def main() -> None:

@@ -40,6 +40,8 @@ def _registered() -> dict[str, Any]:
         "slots": Counter("fleet_slots", "Slots of the schedule", ["entry", "verdict"]),
         # 1 while this beat replica leads.
         "leading": Gauge("fleet_beat_leading", "Whether this replica leads", multiprocess_mode="livesum"),
+        # Jumps of a clock that a beat noticed: its `own` wall clock, or the `server`'s.
+        "clock_jumps": Counter("fleet_beat_clock_jumps", "Jumps of a clock", ["clock"]),
     }
 
 
@@ -91,6 +93,10 @@ def deadline_raised(again: bool) -> None:
 
 def slot(entry: str, verdict: str, count: int = 1) -> None:
     _metrics()["slots"].labels(entry, verdict).inc(count)
+
+
+def clock_jumped(which: str) -> None:
+    _metrics()["clock_jumps"].labels(which).inc()
 
 
 def leading(leads: bool) -> None:

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-import queue
 import threading
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from apscheduler.schedulers.background import BackgroundScheduler
+from apscheduler.jobstores.memory import MemoryJobStore
+from structlog.testing import capture_logs
 
-from beat import __main__ as replica
-from beat.alarm import alarm_clock
+from beat import alarm as alarms
+from beat.alarm import AlarmClock
+from beat.now import Now
 from fleet import Entry
 from fleet.clock import Night, clock
+from fleet.slots import next_slot
 from tests.waiting import wait_until
 
 ORIGIN = datetime(2026, 3, 2, 0, 59, 30, tzinfo=UTC)
@@ -26,23 +27,27 @@ def entry(name: str, **when: object) -> Entry:
 
 
 @pytest.fixture
-def alarm() -> Iterator[Callable[..., BackgroundScheduler]]:
-    """Start an alarm clock; it is shut down afterwards, and so is the night."""
-    started: list[BackgroundScheduler] = []
+def alarm() -> Iterator[Callable[..., AlarmClock]]:
+    """Start an alarm clock; it is stopped afterwards, and so is the night."""
+    started: list[AlarmClock] = []
 
-    def start(schedule: list[Entry], ring: Callable[[str], None]) -> BackgroundScheduler:
-        scheduler = alarm_clock(schedule, ring)
-        started.append(scheduler)
-        scheduler.start()
-        return scheduler
+    def start(
+        schedule: list[Entry], ring: Callable[[str], None], now: Now | None = None, store: MemoryJobStore | None = None
+    ) -> AlarmClock:
+        made = AlarmClock(schedule, ring, now or Now())
+        if store is not None:
+            made.scheduler.add_jobstore(store)
+        started.append(made)
+        made.start()
+        return made
 
     yield start
-    for scheduler in started:
-        scheduler.shutdown()
+    for made in started:
+        made.stop()
     clock.set_night(None)
 
 
-def test_a_compressed_night_rings_at_each_slot_and_at_nothing_else(alarm: Callable[..., BackgroundScheduler]) -> None:
+def test_a_compressed_night_rings_at_each_slot_and_at_nothing_else(alarm: Callable[..., AlarmClock]) -> None:
     # 1/7 of a microsecond and an odd rate, so that no slot is a whole microsecond of real time.
     clock.set_night(Night(origin=ORIGIN, anchor=datetime.now(UTC), rate=3601.7))
     rung: list[tuple[str, datetime]] = []
@@ -60,7 +65,7 @@ def test_a_compressed_night_rings_at_each_slot_and_at_nothing_else(alarm: Callab
     assert len(minutes) <= elapsed + 1
 
 
-def test_a_slot_is_never_rung_before_it_has_come(alarm: Callable[..., BackgroundScheduler]) -> None:
+def test_a_slot_is_never_rung_before_it_has_come(alarm: Callable[..., AlarmClock]) -> None:
     """A ring that comes early finds no slot due, and that slot would wait for the next pass."""
     clock.set_night(Night(origin=ORIGIN, anchor=datetime.now(UTC), rate=240.3))
     rung: list[datetime] = []
@@ -69,7 +74,7 @@ def test_a_slot_is_never_rung_before_it_has_come(alarm: Callable[..., Background
     assert all(instant.second < 30 for instant in rung), f"rung before the minute: {rung}"
 
 
-def test_real_time_rings_within_a_fraction_of_its_slot(alarm: Callable[..., BackgroundScheduler]) -> None:
+def test_real_time_rings_within_a_fraction_of_its_slot(alarm: Callable[..., AlarmClock]) -> None:
     rung: list[datetime] = []
     alarm([entry("seconds", every=timedelta(seconds=1))], lambda _: rung.append(datetime.now(UTC)))
     wait_until(lambda: len(rung) >= 3)
@@ -78,7 +83,7 @@ def test_real_time_rings_within_a_fraction_of_its_slot(alarm: Callable[..., Back
     assert all(instant.microsecond < 700_000 for instant in rung)
 
 
-def test_a_ring_that_raises_silences_neither_itself_nor_the_others(alarm: Callable[..., BackgroundScheduler]) -> None:
+def test_a_ring_that_raises_silences_neither_itself_nor_the_others(alarm: Callable[..., AlarmClock]) -> None:
     rung: Counter[str] = Counter()
 
     def ring(name: str) -> None:
@@ -91,23 +96,140 @@ def test_a_ring_that_raises_silences_neither_itself_nor_the_others(alarm: Callab
     wait_until(lambda: rung["bad"] >= 3 and rung["good"] >= 3)
 
 
-def test_entries_that_ring_all_the_time_do_not_keep_the_beat_from_passing_over_all() -> None:
-    """An entry whose ring came while Redis was away has only the ordinary pass to be fired by."""
-    passes: list[list[str] | None] = []
+def test_a_trigger_that_raises_once_is_said_and_its_entry_goes_on(
+    alarm: Callable[..., AlarmClock], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rung: Counter[str] = Counter()
+    broken: list[str] = []
 
-    class Recorder:
-        def pass_over(self, names: list[str] | None = None) -> None:
-            passes.append(names)
+    def breaking(entry: Entry, after: datetime) -> datetime | None:
+        if entry.name == "bad" and rung["bad"] and not broken:
+            broken.append(entry.name)
+            raise ZoneInfoBroke("the zone's file was replaced half-way")
+        return next_slot(entry, after)
 
-    rings: queue.SimpleQueue[object] = queue.SimpleQueue()
-    beat = threading.Thread(target=replica._fire_until_stopped, args=(rings, Recorder(), replica._LastPass()))
-    beat.start()
-    ends = time.monotonic() + 3.5
-    while time.monotonic() < ends:
-        rings.put("busy")
-        time.sleep(0.05)
-    rings.put(replica._STOP)
-    beat.join(5)
-    assert not beat.is_alive()
-    assert 3 <= passes.count(None) <= 5
-    assert passes.count(["busy"]) > 30, "and rings are answered as before"
+    monkeypatch.setattr(alarms, "next_slot", breaking)
+    with capture_logs() as logs:
+        alarm([entry(name, every=timedelta(seconds=1)) for name in ("bad", "good")], lambda name: rung.update([name]))
+        wait_until(lambda: broken and rung["bad"] >= 4 and rung["good"] >= 4)
+    assert [line["entry"] for line in logs if line["event"] == "trigger_broke"] == ["bad"]
+
+
+class ZoneInfoBroke(Exception):
+    """Raised when a test wants a trigger to fail."""
+
+
+def test_an_entry_without_a_next_slot_is_asked_again_instead_of_being_dropped(
+    alarm: Callable[..., AlarmClock], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """APScheduler removes a job whose trigger has nothing more to say."""
+    asked: list[str] = []
+
+    def silent_once(entry: Entry, after: datetime) -> datetime | None:
+        asked.append(entry.name)
+        return None if len(asked) == 2 else next_slot(entry, after)
+
+    monkeypatch.setattr(alarms, "next_slot", silent_once)
+    monkeypatch.setattr(alarms, "_WHERE_NO_SLOT_COMES", timedelta(seconds=1))
+    rung: list[str] = []
+    alarm([entry("seconds", every=timedelta(seconds=1))], rung.append)
+    wait_until(lambda: len(asked) > 4 and len(rung) > 3)
+
+
+class FaultyStore(MemoryJobStore):  # type: ignore[misc]
+    """Raises at each of its calls once, after the first few turns."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls: Counter[str] = Counter()
+
+    def _fail_once(self, call: str) -> None:
+        self.calls[call] += 1
+        if self.calls[call] == 4:
+            raise OSError(f"the store failed at {call}")
+
+    def get_due_jobs(self, now: datetime) -> object:
+        self._fail_once("get_due_jobs")
+        return super().get_due_jobs(now)
+
+    def update_job(self, job: object) -> None:
+        self._fail_once("update_job")
+        super().update_job(job)
+
+    def get_next_run_time(self) -> object:
+        self._fail_once("get_next_run_time")
+        return super().get_next_run_time()
+
+
+def test_a_store_that_raises_once_is_said_and_every_entry_goes_on(alarm: Callable[..., AlarmClock]) -> None:
+    store, rung = FaultyStore(), Counter[str]()
+    with capture_logs() as logs:
+        made = alarm(
+            [entry(name, every=timedelta(seconds=1)) for name in "ab"], lambda name: rung.update([name]), store=store
+        )
+        wait_until(lambda: min(store.calls.values(), default=0) > 4 and len(store.calls) == 3)
+        before = Counter(rung)
+        wait_until(lambda: all(rung[name] >= before[name] + 3 for name in "ab"))
+    assert len([line for line in logs if line["event"] == "alarm_broke"]) == 2, "APScheduler says the third itself"
+    assert made.complaint() is None
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_thread_that_died_or_hangs_is_told_within_ten_seconds(
+    alarm: Callable[..., AlarmClock], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hang = threading.Event()
+
+    def hanging(entry: Entry, after: datetime) -> datetime | None:
+        if hang.is_set():
+            raise SystemExit  # no fault that anything catches: the thread ends
+        return next_slot(entry, after)
+
+    monkeypatch.setattr(alarms, "next_slot", hanging)
+    made = alarm([entry("seconds", every=timedelta(seconds=1))], lambda _: None)
+    wait_until(lambda: not hang.wait(1.5))
+    assert made.complaint() is None
+    hang.set()
+    complaint = wait_until(made.complaint, 9)
+    assert "its thread died or hangs" in complaint
+    made.stop()  # and does not wait for it
+
+
+class Hands:
+    """A wall clock that a test moves by hand."""
+
+    def __init__(self) -> None:
+        self.ahead = timedelta(0)
+
+    def __call__(self) -> datetime:
+        return datetime.now(UTC) + self.ahead
+
+
+def test_however_many_slots_a_jump_passed_an_entry_rings_once(
+    alarm: Callable[..., AlarmClock], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """APScheduler would count every second of 174 years first."""
+    rung: list[float] = []
+    hands = Hands()
+    monkeypatch.setattr("apscheduler.schedulers.base.datetime", _Datetime(hands))
+    now = Now(wall=hands)
+    now.heard(datetime.now(UTC).timestamp(), clock.monotonic(), clock.monotonic())
+    made = alarm([entry("seconds", every=timedelta(seconds=1))], lambda _: rung.append(clock.monotonic()), now)
+    wait_until(lambda: len(rung) >= 2)
+    for ahead in (timedelta(days=365 * 174), timedelta(0), timedelta(hours=-1), timedelta(0), timedelta(hours=1)):
+        hands.ahead = ahead
+        moved = clock.monotonic()
+        made.set_again()
+        wait_until(lambda moved=moved: clock.monotonic() > moved + 2.2)
+        since = [instant for instant in rung if instant > moved]
+        assert 1 <= len(since) <= 3, f"{len(since)} rings in 2 s after the clock went to {ahead}"
+
+
+class _Datetime:
+    """What APScheduler takes for the class that tells the time."""
+
+    def __init__(self, wall: Callable[[], datetime]) -> None:
+        self._wall = wall
+
+    def now(self, zone: object) -> datetime:
+        return self._wall()

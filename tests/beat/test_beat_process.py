@@ -20,10 +20,8 @@ import pytest
 import redis
 from dramatiq import Message
 
-from beat.__main__ import _LastPass
 from fleet import embedded, wire
 from fleet.broker import keys
-from fleet.clock import clock
 from tests.environment import child_path
 from tests.waiting import wait_until
 
@@ -238,15 +236,6 @@ def test_a_beat_answers_probes_at_the_port_it_was_given_and_refuses_one_that_is_
     assert beats.replicas[1].process.wait(30) == 2
     said = beats.replicas[1].log.read_text()
     assert f"fleet: Nothing can listen on '127.0.0.1', port {port}" in said and "Traceback" not in said
-
-
-def test_a_beat_is_ready_while_its_last_pass_is_young() -> None:
-    last_pass = _LastPass()
-    assert last_pass.missing() == "no pass over the schedule yet: Redis away or just started"
-    last_pass.at = clock.monotonic() - 9.5
-    assert last_pass.missing() is None
-    last_pass.at = clock.monotonic() - 14
-    assert last_pass.missing() == "the last pass over the schedule was 14 s ago: Redis away or thread hung"
 
 
 def test_an_entry_that_names_no_actor_is_refused_at_the_start_not_at_its_first_slot(
