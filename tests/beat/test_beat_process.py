@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 import time
+import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -126,11 +127,15 @@ class Beats:
         assert sorted(Message.decode(body).options[wire.SLOT] for body in bodies) == fired
         assert self.client.llen(keys.queue(self._namespace, "ticks")) == len(fired)
 
-    def stop(self) -> None:
+    def freeze(self) -> None:
+        """Kill every replica, so that what they left can be counted."""
         for replica in self.replicas:
             if replica.process.poll() is None:
                 replica.process.kill()
             replica.process.wait()
+
+    def stop(self) -> None:
+        self.freeze()
         self.client.close()
 
 
@@ -188,9 +193,7 @@ def test_a_leader_that_was_suspended_past_its_term_fires_nothing_when_it_wakes(b
     wait_until(lambda: beats.fired(follower.token) >= 4)
     assert len(beats.lines(leader.token)) == before
     assert leader.process.poll() is None
-    for replica in beats.replicas:
-        replica.process.kill()
-        replica.process.wait()
+    beats.freeze()
     beats.require_one_verdict_a_slot_and_one_message_a_fired_slot()
 
 
@@ -236,6 +239,101 @@ def test_a_beat_answers_probes_at_the_port_it_was_given_and_refuses_one_that_is_
     assert beats.replicas[1].process.wait(30) == 2
     said = beats.replicas[1].log.read_text()
     assert f"fleet: Nothing can listen on '127.0.0.1', port {port}" in said and "Traceback" not in said
+
+
+DYING_ALARM = """
+import os
+from pathlib import Path
+from beat import alarm
+
+whole = alarm.next_slot
+
+def dying(entry, after):
+    if Path(__file__).with_name(f"die-{os.getpid()}").exists():
+        raise SystemExit  # nothing catches it: the thread that rings ends
+    return whole(entry, after)
+
+alarm.next_slot = dying
+"""
+WALL_CLOCK_BY_HAND = """
+from datetime import UTC, datetime
+from pathlib import Path
+import apscheduler.schedulers.base as scheduler
+from fleet.clock import Clock
+
+hand = Path(__file__).with_name("wall")
+
+def wall(*_):
+    return datetime.now(UTC) + timedelta(seconds=float(hand.read_text()))
+
+class Hands:
+    now = staticmethod(wall)
+
+Clock.real_now, scheduler.datetime = wall, Hands
+"""
+
+
+def page(replica: Replica, name: str) -> tuple[int, str]:
+    """Status and text of a probe's page."""
+    where = next(event["metrics"] for event in replica.events() if event["event"] == "beat_started")
+    try:
+        with urllib.request.urlopen(where.replace("/metrics", name), timeout=5) as answer:
+            return answer.status, str(answer.read(), "utf-8")
+    except urllib.error.HTTPError as error:
+        return error.code, str(error.read(), "utf-8")
+
+
+def test_a_replica_whose_alarm_clock_died_is_unready_within_ten_seconds_and_hands_over(
+    tmp_path: Path, redis_url: str, namespace: str
+) -> None:
+    beats = Beats(tmp_path, redis_url, namespace, SCHEDULE + DYING_ALARM)
+    try:
+        beats.start(2)
+        leader, follower = beats.leader_and_follower()
+        wait_until(lambda: beats.fired(leader.token) and page(leader, "/readyz")[0] == 200)
+        (tmp_path / "config" / f"die-{leader.process.pid}").touch()
+        took = seconds_until(lambda: page(leader, "/readyz")[0] == 503, 15)
+        assert took < 10
+        assert page(leader, "/healthz")[0] == 503
+        assert "its thread died or hangs" in page(leader, "/healthz")[1]
+        wait_until(lambda: beats.fired(follower.token) >= 2, 5)
+        before = len(beats.lines(leader.token))
+        wait_until(lambda: beats.fired(follower.token) >= 4)
+        assert len(beats.lines(leader.token)) == before
+        assert leader.process.poll() is None, "nothing makes it exit"
+        assert page(follower, "/healthz") == (200, "ok\n")
+        beats.freeze()
+        beats.require_one_verdict_a_slot_and_one_message_a_fired_slot()
+    finally:
+        beats.stop()
+
+
+def test_a_wall_clock_that_jumps_an_hour_or_to_2200_and_back_neither_bursts_nor_goes_silent(
+    tmp_path: Path, redis_url: str, namespace: str
+) -> None:
+    schedule = SCHEDULE.replace("expires=second", "expires=9 * second") + WALL_CLOCK_BY_HAND
+    beats = Beats(tmp_path, redis_url, namespace, schedule)
+    hand = tmp_path / "config" / "wall"
+    hand.write_text("0")
+    try:
+        beats.start(1)
+        (leader,) = beats.replicas
+        wait_until(lambda: leader.token and beats.fired(leader.token) >= 2, 30)
+        started, before = time.monotonic(), beats.fired(leader.token)
+        for by in (3600, 0, -3600, 0, 174 * 365 * 86_400, 0):
+            (tmp_path / "config" / "next").write_text(str(by))
+            (tmp_path / "config" / "next").replace(hand)
+            fired = beats.fired(leader.token)
+            wait_until(lambda fired=fired: beats.fired(leader.token) >= fired + 3, 5)
+        elapsed, fired = time.monotonic() - started, beats.fired(leader.token) - before
+        assert fired <= elapsed + 2, "a burst"
+        said = [event["by"] for event in leader.events() if event["event"] == "wall_clock_jumped"]
+        assert said == ["1:00:00", "-1:00:00", "-1:00:00", "1:00:00", "63510 days, 0:00:00", "-63510 days, 0:00:00"]
+        beats.freeze()
+        assert {line["verdict"] for line in beats.lines()} == {"fired"}
+        beats.require_one_verdict_a_slot_and_one_message_a_fired_slot()
+    finally:
+        beats.stop()
 
 
 def test_an_entry_that_names_no_actor_is_refused_at_the_start_not_at_its_first_slot(
