@@ -24,7 +24,7 @@ from beat.now import Now
 from fleet.clock import clock
 from fleet.declarations import Entry
 from fleet.logs import get_logger
-from fleet.slots import next_slot
+from fleet.slots import next_slot, offset
 
 log = get_logger(__name__)
 
@@ -36,11 +36,11 @@ _SILENT_SECONDS = 7.0  # a replica is to be unready 10 s after its alarm clock d
 
 
 class _SlotTrigger(BaseTrigger):  # type: ignore[misc]  # APScheduler 3 has no types
-    """Keeps the slot that it rings for: turned into an instant and back it could come out microseconds off."""
+    """Keeps when the slot is due that it rings for: turned into an instant and back it could be microseconds off."""
 
     def __init__(self, entry: Entry, now: Now) -> None:
-        self._entry, self._now = entry, now
-        self._slot: datetime | None = None
+        self._entry, self._now, self._offset = entry, now, offset(entry)
+        self._due: datetime | None = None
         self._at = self._rang_at = datetime.min.replace(tzinfo=UTC)
 
     def get_next_fire_time(self, previous_fire_time: datetime | None, now: datetime) -> datetime:
@@ -50,21 +50,22 @@ class _SlotTrigger(BaseTrigger):  # type: ignore[misc]  # APScheduler 3 has no t
         return self._at
 
     def set_again(self) -> datetime:
-        """Where on the wall clock its slot lies now."""
-        if self._slot is not None:
-            self._at = self._now.to_wall(self._slot) + _PAST_THE_SLOT
+        """Where on the wall clock its slot is due now."""
+        if self._due is not None:
+            self._at = self._now.to_wall(self._due) + _PAST_THE_SLOT
         return self._at
 
     def _find_next(self, wall: datetime) -> None:
         try:
-            now, slot = self._now.now(), self._slot
-            if slot is None or slot <= now:  # else it rang before its slot, by a clock that jumped: it rings again
-                slot = next_slot(self._entry, now)
+            now, due = self._now.now(), self._due
+            if due is None or due <= now:  # else it rang too early, by a clock that jumped: it rings again
+                slot = next_slot(self._entry, now - self._offset)
+                due = None if slot is None else slot + self._offset
         except Exception:
             log.exception("trigger_broke", entry=self._entry.name, again_in=str(_AFTER_A_FAULT))
-            self._slot, self._at = None, wall + _AFTER_A_FAULT
+            self._due, self._at = None, wall + _AFTER_A_FAULT
             return
-        self._slot, self._at = slot, wall + _WHERE_NO_SLOT_COMES
+        self._due, self._at = due, wall + _WHERE_NO_SLOT_COMES
         self.set_again()
 
     def __str__(self) -> str:

@@ -16,7 +16,7 @@ from beat.alarm import AlarmClock
 from beat.now import Now
 from fleet import Entry
 from fleet.clock import Night, clock
-from fleet.slots import next_slot
+from fleet.slots import next_slot, offset
 from tests.waiting import wait_until
 
 ORIGIN = datetime(2026, 3, 2, 0, 59, 30, tzinfo=UTC)
@@ -81,6 +81,22 @@ def test_real_time_rings_within_a_fraction_of_its_slot(alarm: Callable[..., Alar
     seconds = [instant.replace(microsecond=0) for instant in rung]
     assert seconds == [seconds[0] + timedelta(seconds=number) for number in range(len(rung))]
     assert all(instant.microsecond < 700_000 for instant in rung)
+
+
+def test_an_entry_with_jitter_rings_when_its_slot_is_due(alarm: Callable[..., AlarmClock]) -> None:
+    spread = Entry(
+        "spread",
+        every=timedelta(seconds=2),
+        expires=timedelta(seconds=2),
+        jitter=timedelta(seconds=1.9),
+        because="a test needs slots",
+    )
+    rung: list[datetime] = []
+    alarm([spread], lambda _: rung.append(datetime.now(UTC)))
+    wait_until(lambda: len(rung) >= 2)
+    late = [(instant - datetime(2026, 1, 1, tzinfo=UTC)) % timedelta(seconds=2) - offset(spread) for instant in rung]
+    assert offset(spread) > timedelta(milliseconds=100)
+    assert all(timedelta(0) <= one < timedelta(seconds=0.7) for one in late), late
 
 
 def test_a_ring_that_raises_silences_neither_itself_nor_the_others(alarm: Callable[..., AlarmClock]) -> None:
