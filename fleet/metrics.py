@@ -26,7 +26,8 @@ def _registered() -> dict[str, Any]:
 
     seconds = (0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 100, 300, 1000)
     return {
-        # How many messages ended, by queue, actor and outcome (done, failed, retried, expired, skipped, deadline).
+        # How many messages ended, by queue, actor and outcome (done, failed, retried, expired, skipped, deadline,
+        # discarded or waits: another fire's message ran its slot, or holds it).
         "messages": Counter("fleet_messages", "Messages that ended", ["queue", "actor", "outcome"]),
         # How long the body of an actor ran, in real seconds.
         "duration": Histogram("fleet_job_seconds", "Duration of a job's body", ["queue", "actor"], buckets=seconds),
@@ -38,6 +39,9 @@ def _registered() -> dict[str, Any]:
         "deadlines": Counter("fleet_deadlines_raised", "Deadlines raised in bodies", ["strike"]),
         # Slots of the schedule, by entry and verdict (fired, coalesced, expired).
         "slots": Counter("fleet_slots", "Slots of the schedule", ["entry", "verdict"]),
+        # Claims of slots by their messages, by entry and answer (first, again, taken_over, discarded, waits,
+        # unanswered).
+        "claims": Counter("fleet_slot_claims", "Claims of slots by their messages", ["entry", "answer"]),
         # 1 while this beat replica leads.
         "leading": Gauge("fleet_beat_leading", "Whether this replica leads", multiprocess_mode="livesum"),
         # Jumps of a clock that a beat noticed: its `own` wall clock, or the `server`'s.
@@ -97,6 +101,10 @@ def slot(entry: str, verdict: str, count: int = 1) -> None:
 
 def clock_jumped(which: str) -> None:
     _metrics()["clock_jumps"].labels(which).inc()
+
+
+def slot_claim(entry: str, answer: str) -> None:
+    _metrics()["claims"].labels(entry, answer).inc()
 
 
 def leading(leads: bool) -> None:

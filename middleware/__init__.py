@@ -15,7 +15,7 @@ from middleware.log_context import LogContext
 from middleware.metrics import Metrics
 from middleware.retries import LaneRetries
 from middleware.sentry import Sentry
-from middleware.slot_record import SlotRecord
+from middleware.slot_claim import SlotClaim
 
 __all__ = ["default_order"]
 
@@ -25,10 +25,10 @@ def default_order() -> list[Middleware]:
     return [
         Sentry(),  # outermost: reports only what all below it have left as a dead letter
         Metrics(),  # counts outcomes, so above all that decide one
-        SlotRecord(),  # writes a slot's outcome to PostgreSQL; above Expiry, whose skips are outcomes too
         LogContext(),  # above everything that logs about the message
         CurrentMessage(),  # above Expiry, whose enqueue hook asks what message is being worked on
         Expiry(),  # before any budget is granted: a late message costs nothing
+        SlotClaim(),  # below Expiry: a late message claims nothing; above LaneRetries, which decides what is an end
         EventLoop(),  # has no hooks around a message, so its place is free: the loop that async actors run on
         Pipelines(),  # stock order from here: a pipeline's next message goes out only for what Retries did not repeat
         Callbacks(),  # beside Pipelines: what it sends inherits expiry and origin, so below CurrentMessage and Expiry

@@ -8,7 +8,8 @@ from dramatiq import MessageProxy
 
 from fleet.errors import DeadlineExceeded
 
-Outcome = Literal["done", "failed", "retried", "deadline", "expired", "skipped"]
+Outcome = Literal["done", "failed", "retried", "deadline", "expired", "discarded", "waits", "skipped"]
+_REFUSALS: tuple[Outcome, ...] = ("expired", "discarded", "waits")  # as options, set by who refuses
 
 
 def outcome(message: MessageProxy, exception: BaseException | None) -> Outcome:
@@ -21,5 +22,8 @@ def outcome(message: MessageProxy, exception: BaseException | None) -> Outcome:
 
 
 def skipped(message: MessageProxy) -> Outcome:
-    """`expired` for a late message, `skipped` for one that another middleware refused."""
-    return "expired" if message.options.get("expired") else "skipped"
+    """`expired` for a late message, `discarded` or `waits` for one whose slot another's has, `skipped` for any other.
+
+    One that waits comes again; the others are gone.
+    """
+    return next((how for how in _REFUSALS if message.options.get(how) is True), "skipped")

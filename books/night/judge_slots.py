@@ -1,12 +1,12 @@
 """Judges the beat: every slot has one verdict, at most one message, and one leader at a time.
 
-The slots that should be come from the schedule; the verdicts from the ledger in Redis; what ran from `slot_runs` in
+The slots that should be come from the schedule; the verdicts from the ledger in Redis; what ran from `slots` in
 PostgreSQL, which workers write.
 """
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 from itertools import groupby
@@ -24,7 +24,7 @@ from fleet.ledger import VERDICTS, LedgerLine
 from fleet.ledger import read as ledger_lines
 from fleet.slots import slots_between
 from fleet.storage import session
-from fleet.storage.tables import SlotRun
+from fleet.storage.tables import LIVE_STATES, Slot, SlotState
 
 SECTION = "slots"
 _TICK = timedelta(milliseconds=1)
@@ -72,16 +72,15 @@ def _judged_slots(entry: Entry, ledger: list[LedgerLine], counts: Counter[str], 
 
 def _messages(ledger: list[LedgerLine]) -> Iterator[Line]:
     with session() as s:
-        rows = s.execute(select(SlotRun.entry, SlotRun.slot, SlotRun.message_id, SlotRun.outcome)).all()
-    taken: dict[tuple[str, datetime], list[Any]] = defaultdict(list)
-    for row in rows:
-        taken[row.entry, row.slot].append(row)
+        rows = s.execute(select(Slot.entry, Slot.slot, Slot.state, Slot.fires, Slot.refused)).all()
+    taken = {(row.entry, row.slot) for row in rows}
     fired = [(line.entry, line.last) for line in ledger if line.verdict == "fired"]
-    doubled = [_name(*slot) for slot, found in taken.items() if len(found) > 1]
+    doubled = [_name(row.entry, row.slot) for row in rows if row.fires > 1 or row.refused]
     lost = [_name(*slot) for slot in fired if slot not in taken]
-    unended = [_name(row.entry, row.slot) for row in rows if row.outcome in (None, "retried")]
-    failed = [f"{_name(row.entry, row.slot)} {row.outcome}" for row in rows if row.outcome in ("failed", "deadline")]
-    expired = Counter(row.entry for row in rows if row.outcome == "expired" and row.slot > EVENING)
+    unended = [_name(row.entry, row.slot) for row in rows if row.state in LIVE_STATES]
+    dead = (SlotState.FAILED, SlotState.DEADLINE)
+    failed = [f"{_name(row.entry, row.slot)} {row.state}" for row in rows if row.state in dead]
+    expired = Counter(row.entry for row in rows if row.state == SlotState.EXPIRED and row.slot > EVENING)
     yield judged(SECTION, "slots with two messages", 0, len(doubled), doubled)
     yield judged(SECTION, "fired slots that a worker took up", len(fired), len(fired) - len(lost), lost)
     yield judged(SECTION, "slots' messages that did not end", 0, len(unended), unended)

@@ -88,7 +88,7 @@ def _own_folder(folder: Path) -> Iterator[None]:
 
 def _require_empty() -> None:
     with database().connect() as connection:
-        if connection.scalar(text("SELECT EXISTS (SELECT 1 FROM bank_accounts UNION ALL SELECT 1 FROM slot_runs)")):
+        if connection.scalar(text("SELECT EXISTS (SELECT 1 FROM bank_accounts UNION ALL SELECT 1 FROM slots)")):
             raise NightRefused(
                 "The database of FLEET_DATABASE_URL holds accounts already, and a night must know every row it judges: "
                 "name an empty database, or unset the variable to have one made."

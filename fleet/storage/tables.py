@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
+from enum import StrEnum
 
 from sqlalchemy import DateTime, MetaData, func
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
@@ -21,20 +22,42 @@ class EngineBase(DeclarativeBase):
     )
 
 
-class SlotRun(EngineBase):
-    """A message of a slot that a worker took up: one row a (entry, slot, message), so that two messages would show.
+class SlotState(StrEnum):
+    """Where the work of a slot stands; the first two are live, the others are ends."""
 
-    `started_at`, `ended_at` are real; `slot` and `started_night` are night time. `outcome`: done, failed, retried,
-    expired, deadline, skipped; None while it runs or after its process died.
+    RUNNING = "running"  # a worker claimed it; until `lease_until` no other fire's message starts it
+    WAITING = "waiting"  # its message failed and comes again; until `lease_until` no other fire's message starts it
+    DONE = "done"  # its body ended, and its message with it
+    FAILED = "failed"  # its message is a dead letter
+    DEADLINE = "deadline"  # its message is a dead letter, since its soft budget ended
+    EXPIRED = "expired"  # its message came up after its `expires_at`; nothing ran, or nothing ran again
+    SKIPPED = "skipped"  # a middleware of the application's refused its message
+
+
+LIVE_STATES = (SlotState.RUNNING, SlotState.WAITING)
+
+
+class Slot(EngineBase):
+    """A slot whose message a worker took up: one row a (entry, slot), whose it is, and how it ended.
+
+    `nonce` is that of the fire whose message has it, `token` that of the delivery which runs (or ran) last. `fires`
+    counts the fires whose messages had it, `starts` the deliveries that started it, `refused` how often a message of
+    another fire was turned away: all slots with `fires = 1` and `refused = 0` were sent once. `slot` is night time, the
+    other instants are real, by the database's clock.
     """
 
-    __tablename__ = "slot_runs"
+    __tablename__ = "slots"
 
     entry: Mapped[str] = mapped_column(primary_key=True)
     slot: Mapped[datetime] = mapped_column(DateTime(timezone=True), primary_key=True)
-    message_id: Mapped[str] = mapped_column(primary_key=True)
-    starts: Mapped[int] = mapped_column(default=1, server_default="1")
+    state: Mapped[str]
+    nonce: Mapped[str]
+    token: Mapped[str]
+    message_id: Mapped[str]
+    lease_until: Mapped[datetime | None] = mapped_column(DateTime(timezone=True))
+    claimed_at: Mapped[datetime] = mapped_column(DateTime(timezone=True), server_default=func.now(), index=True)
     started_at: Mapped[datetime] = mapped_column(DateTime(timezone=True), server_default=func.now())
-    started_night: Mapped[datetime] = mapped_column(DateTime(timezone=True))
     ended_at: Mapped[datetime | None] = mapped_column(DateTime(timezone=True))
-    outcome: Mapped[str | None]
+    fires: Mapped[int] = mapped_column(default=1, server_default="1")
+    starts: Mapped[int] = mapped_column(default=1, server_default="1")
+    refused: Mapped[int] = mapped_column(default=0, server_default="0")

@@ -58,9 +58,11 @@ def test_what_the_order_promises_holds() -> None:
         return order().index(higher) < order().index(lower)
 
     assert order()[-1] == "BudgetGrant", "something could run between the grant and the body"
-    for judge in ("Sentry", "Metrics", "SlotRecord", "LogContext"):
+    for judge in ("Sentry", "Metrics", "LogContext"):
         assert above(judge, "Expiry"), f"{judge} does not hear of a message that expired"
         assert above(judge, "LaneRetries"), f"{judge} judges before it is decided whether a failure is final"
+    assert above("Expiry", "SlotClaim"), "a late message would claim its slot"
+    assert above("SlotClaim", "LaneRetries"), "a slot would end before it is decided whether a failure is final"
     assert above("CurrentMessage", "Expiry")
     assert above("CurrentMessage", "Pipelines"), "what a pipeline sends would inherit nothing"
     assert above("Pipelines", "LaneRetries")
