@@ -49,7 +49,7 @@ class Fetched:
     worker: str
     queue: str
     id: str  # bytes that are no UTF-8 as surrogates
-    delivery: int  # counts up a worker id
+    delivery: int  # grows with each fetch of a worker id
     body: bytes
 
     def end(self, kind: Kind, first: bytes = b"", second: bytes = b"") -> End:

@@ -208,3 +208,22 @@ def everything(admin: redis.Redis) -> tuple[Any, ...]:
     ns = "own"
     waiting, due = admin.lrange(keys.queue(ns, QUEUE), 0, -1), admin.zrange(keys.due(ns, QUEUE), 0, -1)
     return waiting, due, admin.hgetall(keys.bodies(ns, QUEUE))
+
+
+def test_redis_forgets_what_it_delivered_and_no_later_delivery_is_taken_for_an_earlier_one(
+    work: Work, own_redis: OwnRedis
+) -> None:
+    """As a replica does that is promoted before it heard of it."""
+    work.hold.send(1)  # the second delivery of this worker
+    work.runs(1)
+    own_redis.client.flushall()
+    work.note.send(2)
+    work.runs(2)
+    work.station.until_empty()
+    work.hold.send(3)  # the second that this Redis knows of
+    work.runs(3)
+    work.release.set()
+    work.station.until_empty()
+    assert own_redis.client.keys("*__acks__*") == []
+    (worker,) = work.station.workers
+    wait_until(lambda: worker.pump.held == 0)
