@@ -20,12 +20,11 @@ class Proxy:
     """Listens on a free port while used as a context."""
 
     def __init__(self, url: str) -> None:
-        host, _, rest = url.removeprefix("redis://").partition(":")
-        port, _, self._database = rest.partition("/")
-        self._target = (host, int(port))
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self._lock = threading.Lock()
+        self._database = url.removeprefix("redis://").partition("/")[2]
         self._pairs: list[tuple[socket.socket, socket.socket]] = []
+        self._lock = threading.Lock()
+        self.lead_to(url)
+        self._listener = socket.create_server(("127.0.0.1", 0))
         self._reply_in = self._request_in = 0
         self.scripts = 0
         self.delay = 0.0
@@ -56,6 +55,12 @@ class Proxy:
     def lost(self) -> bool:
         """Whether everything that was to be lost is lost."""
         return self._reply_in == 0 and self._request_in == 0
+
+    def lead_to(self, url: str) -> None:
+        """From now on another server stands behind this address, as after a failover; every connection is cut."""
+        host, _, port = url.removeprefix("redis://").partition("/")[0].partition(":")
+        self._target = (host, int(port))
+        self.cut()
 
     def cut(self) -> None:
         """Close every connection, half-way through whatever it carries."""

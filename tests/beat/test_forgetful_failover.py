@@ -1,0 +1,202 @@
+"""A replica is promoted that never heard of the last fire: its slot is fired again, and not run again.
+
+One address stands for Redis, as a failover keeps it: beat and worker are those from before. The replica is cut off just
+before the fire, so that the new master's mark is older; its leader is the one it knows. Without the second line, as a
+control, the body runs twice.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+from sqlalchemy import delete, select
+
+from beat.fire import Firer
+from beat.leader import Leader
+from fleet import Budget, Entry, Lane, Retry, queue
+from fleet import app as application
+from fleet.broker import FleetBroker, keys
+from fleet.clock import Night, clock
+from fleet.settings import Settings
+from fleet.storage import engine as storage
+from fleet.storage import session
+from fleet.storage.tables import Slot
+from fleet.workers.worker import FleetWorker
+from middleware import default_order, slot_refusal
+from middleware.slot_claim import SlotClaim
+from tests.broker.conftest import OwnRedis
+from tests.broker.proxy import Proxy
+from tests.waiting import wait_until
+
+SLOT = datetime(2026, 3, 2, 1, tzinfo=UTC)
+BUDGET = Budget(timedelta(seconds=20), timedelta(seconds=40), because="no job of a test comes near it")
+LANE = Lane(
+    "lane",
+    ["work"],  # type: ignore[arg-type]
+    waits_for="a test",
+    processes=1,
+    threads=2,
+    budget=BUDGET,
+    retry=Retry(attempts=1, first=timedelta(seconds=1), longest=timedelta(seconds=1)),
+)
+
+
+class Pair:
+    """A master and its replica behind one address."""
+
+    def __init__(self, folder: Path) -> None:
+        self.master, self.replica = OwnRedis(folder / "master"), OwnRedis(folder / "replica")
+        for server in (self.master, self.replica):
+            server._folder.mkdir()
+        self.master.start()
+        self.replica.start("--replicaof", "127.0.0.1", str(self.master.port))
+        self.address = Proxy(self.master.url)
+
+    def cut_off_replica(self) -> None:
+        """Wait until it has everything; from here on it hears nothing more."""
+        with self.master.client as master, self.replica.client as replica:
+            wait_until(lambda: master.wait(1, 1_000) == 1)
+            replica.replicaof("NO", "ONE")
+
+    def fail_over(self) -> None:
+        self.address.lead_to(self.replica.url)
+        self.master.kill()
+
+    def stop(self) -> None:
+        self.master.stop()
+        self.replica.stop()
+
+
+@pytest.fixture
+def pair(tmp_path: Path) -> Iterator[Pair]:
+    made = Pair(tmp_path)
+    with made.address:
+        yield made
+    made.stop()
+
+
+class House:
+    """A beat and a worker on that address; `runs` counts the body, which ends once `go` is set."""
+
+    def __init__(self, pair: Pair, broker: FleetBroker) -> None:
+        self._pair, self.broker = pair, broker
+        self.runs: list[int] = []
+        self.go = threading.Event()
+
+        @queue("work").actor(name="nightly", budget=BUDGET)
+        def nightly() -> None:
+            self.runs.append(1)
+            self.go.wait(30)
+
+        entry = Entry("nightly", cron="0 * * * *", expires=timedelta(minutes=30), because="a test needs a slot")
+        self.leader = Leader(
+            redis.Redis.from_url(pair.address.url),
+            broker.namespace,
+            ttl=timedelta(seconds=60),
+            renewal=timedelta(milliseconds=200),
+        )
+        self.leader.start()
+        wait_until(lambda: self.leader.epoch)
+        self._firer = Firer(broker, self.leader, [entry])
+        self._worker = FleetWorker(broker, worker_timeout=50, worker_threads=2)
+        self._worker.start()
+
+    def fire(self) -> None:
+        """Pass over the entry until the server that now stands there has a line that says fired."""
+
+        def fired() -> bool:
+            try:
+                self._firer.pass_over()
+                lines: Any = self.broker.client.xrange(keys.ledger(self.broker.namespace))
+                return any(fields[b"verdict"] == b"fired" for _, fields in lines)
+            except redis.RedisError:
+                return False
+
+        wait_until(fired)
+
+    def seen(self) -> None:
+        """Pass over the entry before its slot is due: it owes nothing from before."""
+        assert clock.now() < SLOT
+        self._firer.pass_over()
+
+    def until_idle(self) -> None:
+        bodies = keys.bodies(self.broker.namespace, "work")
+        wait_until(lambda: not self.broker.client.exists(bodies))
+
+    def stop(self) -> None:
+        self.go.set()
+        self._worker.stop(timeout=5_000)
+        self.leader.stop()
+
+
+@pytest.fixture(params=[True, False], ids=["with the second line", "without it"])
+def second_line(request: pytest.FixtureRequest) -> bool:
+    return bool(request.param)
+
+
+@pytest.fixture
+def house(pair: Pair, second_line: bool, migrated_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[House]:
+    settings = Settings(redis_url=pair.address.url, namespace="failover", database_url=migrated_url)
+    order = [one for one in default_order() if second_line or not isinstance(one, SlotClaim)]
+    broker = FleetBroker(lambda: settings, middleware=order)
+    broker.lanes = {"work": LANE}
+    monkeypatch.setattr(application, "process_broker", lambda: broker)
+    monkeypatch.setattr(application, "settings", lambda: settings)
+    monkeypatch.setattr(slot_refusal, "ASKS_EVERY", timedelta(milliseconds=200))
+    storage.database.cache_clear()
+    storage._sessions.cache_clear()
+    clock.set_night(Night(origin=SLOT - timedelta(seconds=2), anchor=clock.real_now(), rate=1.0))
+    made = House(pair, broker)
+    yield made
+    made.stop()
+    clock.set_night(None)
+    with session() as s:
+        s.execute(delete(Slot))
+    storage.database().dispose()
+    storage.database.cache_clear()
+    storage._sessions.cache_clear()
+
+
+def slot() -> Slot:
+    with session() as s:
+        return s.scalars(select(Slot)).one()
+
+
+def test_a_slot_that_ended_before_the_failover_is_fired_again_and_not_run_again(
+    pair: Pair, house: House, second_line: bool
+) -> None:
+    house.seen()
+    pair.cut_off_replica()
+    house.go.set()
+    house.fire()
+    wait_until(lambda: house.runs)
+    house.until_idle()
+    pair.fail_over()
+    house.fire()
+    house.until_idle()
+    assert len(house.runs) == (1 if second_line else 2)
+    if second_line:
+        assert (slot().slot, slot().state, slot().fires, slot().refused) == (SLOT, "done", 1, 1)
+
+
+def test_a_slot_that_runs_through_the_failover_is_fired_again_and_not_run_again(
+    pair: Pair, house: House, second_line: bool
+) -> None:
+    house.seen()
+    pair.cut_off_replica()
+    house.fire()
+    wait_until(lambda: house.runs)
+    pair.fail_over()
+    house.fire()
+    wait_until(lambda: slot().refused >= 2 if second_line else len(house.runs) == 2)
+    house.go.set()
+    house.until_idle()
+    assert len(house.runs) == (1 if second_line else 2)
+    if second_line:
+        assert (slot().state, slot().fires) == ("done", 1)
