@@ -51,6 +51,9 @@ class SlotEnds:
                 self._kept.appendleft((of, write))
                 self.away(error)
                 return
+            except Exception as error:  # an end that no row can hold; it may be another thread's
+                log.exception("slot_end_refused", entry=of.entry, slot=of.slot.isoformat(), error=repr(error)[:300])
+                continue
             if not written:
                 log.warning("slot_end_was_stale", entry=of.entry, slot=of.slot.isoformat())
         if self._away:
