@@ -10,7 +10,6 @@ from collections import Counter
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 from itertools import groupby
-from typing import Any
 
 from sqlalchemy import select
 
