@@ -183,6 +183,6 @@ def test_status_of_a_fleet_that_does_not_run_shows_its_empty_lanes(
 def test_migrate_says_at_which_revisions_the_database_stands(
     fleet: Fleet, servers: embedded.Urls, database_url: str
 ) -> None:
-    assert "fleet_0001" in fleet(MINIMAL, "migrate", FLEET_DATABASE_URL=database_url).stdout
+    assert re.search(r"fleet_\d{4}", fleet(MINIMAL, "migrate", FLEET_DATABASE_URL=database_url).stdout)
     both = fleet(ROOT, "migrate", FLEET_DATABASE_URL=database_url).stdout
-    assert "fleet_0001" in both and "," in both
+    assert re.search(r"fleet_\d{4}", both) and "," in both
