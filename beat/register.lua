@@ -26,14 +26,15 @@ local function lines_of(history)
     return lines
 end
 
--- What was due up to now, and what has its verdict already, is the revision's before.
+-- What was due up to now, and what has its verdict already, is the revision's before. Where the clock was set back, a
+-- revision begins when the one before it did: otherwise a slot would be two revisions'.
 local function revise(name, says, mark)
     local lines = lines_of(redis.call("HGET", KEYS[2], name))
-    local number, before = string.match(lines[#lines] or "", "^(%d+) %-?%d+ (.*)$")
+    local number, since, before = string.match(lines[#lines] or "", "^(%d+) (%-?%d+) (.*)$")
     if before == says then
         return
     end
-    local began = math.max(now, mark)
+    local began = math.max(now, mark, tonumber(since) or mark)
     lines[#lines + 1] = string.format("%.0f %.0f %s", (tonumber(number) or 0) + 1, began, says)
     while #lines > 1 do
         local next_began = tonumber(string.match(lines[2], "^%d+ (%-?%d+)"))

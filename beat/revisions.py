@@ -29,7 +29,7 @@ from fleet import wire
 from fleet.declarations import All, Entry
 from fleet.slots import offset
 
-REVISIONS_KEPT = 16
+REVISIONS_KEPT = 64
 ORPHANED = timedelta(seconds=60)
 ENDED = "-"
 

@@ -104,6 +104,19 @@ def test_two_releases_that_take_turns_in_a_rolling_deploy_double_no_slot_and_los
     assert len(leads) == 2, "both releases fired the new schedule"
 
 
+def test_a_leader_that_was_not_told_of_an_edit_fires_no_slot_of_the_old_schedule_after_it(
+    beat: Callable[..., Firer], night: StandingNight, beaten: Beaten, redis_client: redis.Redis
+) -> None:
+    """A ring makes do with what was looked at last: that the schedule is another one the script must say."""
+    old = beat(OLD)
+    take_office(old, redis_client)
+    old.pass_over()
+    beat(NEW)
+    night.move_to(START + 12 * MINUTE)
+    old.pass_over(["e"])
+    assert [line.first for line in beaten.lines("e") if line.judges] == slots(NEW, START, START + 12 * MINUTE)
+
+
 def test_a_leader_of_the_old_release_fires_an_entry_and_an_actor_that_it_does_not_know(
     beat: Callable[..., Firer], night: StandingNight, beaten: Beaten, redis_client: redis.Redis, broker: FleetBroker
 ) -> None:
@@ -237,7 +250,7 @@ def test_no_more_revisions_are_kept_than_there_are_slots_to_judge_by_them(
     def kept() -> int:
         return redis_client.hget(keys.revisions(namespace), "e").count(b"\n") + 1  # type: ignore[union-attr]
 
-    for number in range(40):
+    for number in range(REVISIONS_KEPT + 20):
         night.move_to(START + number * MINUTE)
         beat(NEW if number % 2 else OLD)
     assert kept() == REVISIONS_KEPT
