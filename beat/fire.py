@@ -17,7 +17,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,7 @@ from typing import Any
 import redis
 from dramatiq import Message
 
-from beat.catch_up import Instant, Proposal, proposals
+from beat.catch_up import Instant, Proposal, next_due, proposals
 from beat.leader import Leader
 from beat.revisions import History
 from beat.stored import StoredSchedule, Unusable
@@ -43,6 +43,8 @@ EARLY_MOST = timedelta(seconds=2)  # real: a slot that lies further ahead of the
 _CHUNK = 100  # entries a round trip
 _LOOK_HOLDS = 2.0  # seconds for which a ring makes do with the last look
 _AGAIN = timedelta(seconds=1)  # real, after an entry failed
+_AHEAD = timedelta(seconds=1.5)  # real: what is due by then is made ready, so that at its instant it is only sent
+_READY_MOST = 5_000
 _ROUNDS = 3
 
 
@@ -57,6 +59,16 @@ class Call:
     args: list[Any]
 
 
+@dataclass(frozen=True)
+class Ready:
+    """A call that was made before its slot was due; it holds for a term and a mark, until the slot after is due."""
+
+    term: tuple[int, int]
+    mark: int
+    call: Call
+    until: datetime | None
+
+
 class Firer:
     """Passes over entries while this replica leads."""
 
@@ -67,6 +79,7 @@ class Firer:
         self._sha: str | None = None
         self._loaded: tuple[int, int] | None = None  # the generation and the term for which the schedule was read
         self._failing: dict[str, str] = {}
+        self._ready: dict[str, Ready] = {}
 
     def register(self) -> None:
         """Make this process's schedule the stored one, as the process which started last; the first pass does it too.
@@ -86,9 +99,13 @@ class Firer:
         if names is None or not self._stored.looked_within(_LOOK_HOLDS):
             self._stored.look()
         for _ in range(_ROUNDS):
-            if not self._leader.leads() or not self._overtaken():
+            if not self._leader.leads():
                 return
+            if not self._overtaken():
+                break
             self._stored.look()
+        if names is None:
+            self._make_ready()
 
     def _overtaken(self) -> bool:
         """Fire what is due; whether something was found to be otherwise than known, so that it must be looked again."""
@@ -110,24 +127,45 @@ class Firer:
             raise
         finally:
             for call, answer in done:
+                self._stored.reckon(call.history.name)
                 self._say(call, answer)
         return self._loaded is None
 
     def _calls(self, names: Iterable[str], at: Instant, term: tuple[int, int]) -> Iterator[Call]:
         for name in names:
+            ready = self._ready.pop(name, None)
+            if ready and (ready.term, ready.mark) == (term, self._stored.marks[name]) and not _past(ready.until, at):
+                yield ready.call
+                continue
             try:
                 call = self._call(name, at, term)
             except Exception as error:  # whatever one entry raises is its own: the others go on
                 self._failed(name, error, at)
             else:
-                if call is not None:
+                if call is None:
+                    self._stored.reckon(name)
+                else:
                     yield call
+
+    def _make_ready(self) -> None:
+        """Make the calls of what is due before long: a thousand at once are then late by their sending alone."""
+        at, term = self._stored.instant(), self._loaded
+        self._ready.clear()
+        if term is None:
+            return
+        for name, due in self._stored.due_until(at.due + _AHEAD * clock.rate)[:_READY_MOST]:
+            try:
+                call = self._call(name, Instant(at.now, due, at.rate), term)
+                if call is not None:
+                    until = next_due(call.history, call.lines[-1].last)
+                    self._ready[name] = Ready(term, self._stored.marks[name], call, until)
+            except Exception as error:  # it is made again when it is due, and said then
+                log.debug("entry_not_ready", entry=name, error=repr(error))
 
     def _call(self, name: str, at: Instant, term: tuple[int, int]) -> Call | None:
         history, mark = self._stored.histories[name], self._stored.marks[name]
         lines = proposals(history, wire.from_ms(mark), at)
         if not lines:
-            self._stored.reckon(name)
             return None
         ns, queue, entry = self._broker.namespace, history.living.queue, history.living.entry
         assert entry is not None
@@ -179,7 +217,6 @@ class Firer:
             if word == "done":
                 self._failing.pop(name, None)
                 self._stored.marks[name] = wire.to_ms(call.lines[-1].last)
-                self._stored.reckon(name)
                 done.append((call, verdicts))
             elif word == "early":
                 self._failed(name, ValueError("the server's clock says that it is too early"), at)
@@ -221,6 +258,10 @@ class Firer:
             metrics.slot(name, verdict, line.count)
             say = log.info if verdict in ("fired", "paused") else log.warning
             say(f"slots_{verdict}", entry=name, first=str(line.first), last=str(line.last), count=line.count)
+
+
+def _past(until: datetime | None, at: Instant) -> bool:
+    return until is not None and until <= at.due
 
 
 def _wire_line(line: Proposal, message: Message[Any] | None) -> tuple[Any, ...]:

@@ -26,7 +26,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from fleet import wire
-from fleet.declarations import All, Entry
+from fleet.declarations import ZERO, All, Entry
 from fleet.slots import offset
 
 REVISIONS_KEPT = 64
@@ -36,17 +36,16 @@ ENDED = "-"
 
 @dataclass(frozen=True)
 class Revision:
-    """What an entry says about its slots after `began`, in night time; `entry` is None where it had ended."""
+    """What an entry says about its slots after `began`, in night time; `entry` is None where it had ended.
+
+    The entry is due `offset` after its slot.
+    """
 
     number: int
     began: datetime
     entry: Entry | None
     queue: str = ""
-
-    @property
-    def offset(self) -> timedelta:
-        """How long after its slot the entry is due."""
-        return offset(self.entry) if self.entry else timedelta(0)
+    offset: timedelta = ZERO
 
 
 @dataclass(frozen=True)
@@ -110,4 +109,4 @@ def _revision(name: str, line: str) -> Revision:
         actor=told["actor"],
         because="kept from when it was registered",
     )
-    return Revision(int(number), since, entry, told["queue"])
+    return Revision(int(number), since, entry, told["queue"], offset(entry))

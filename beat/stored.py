@@ -163,6 +163,10 @@ class StoredSchedule:
         self._next[name] = due if no_sooner is None else max(due, no_sooner)
         heapq.heappush(self._heap, (self._next[name], name))
 
+    def due_until(self, instant: datetime) -> list[tuple[str, datetime]]:
+        """The entries that will be due by an instant, and when."""
+        return [(name, due) for name, due in self._next.items() if due <= instant]
+
     def take_due(self, now: datetime) -> list[str]:
         """The entries that are due, those due first first; each is due again when it is reckoned again."""
         due: list[str] = []
