@@ -116,6 +116,7 @@ def load(root: Path) -> App:
     schedule = _declared(root, "config.schedule", "SCHEDULE", Entry)
     broker = process_broker()
     broker.lanes = MappingProxyType({queue: lane for lane in declared for queue in lane.queues})
+    broker.entries = MappingProxyType({entry.name: entry for entry in schedule})
     actors = cast("dict[str, FleetActor[Any, Any]]", broker.actors)
     return App(root, MappingProxyType(actors), declared, schedule)
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from dramatiq import Broker, MessageProxy, Middleware
 
-_FLUSH_SECONDS = 2.0
+from fleet import sentry
 
 
 class Sentry(Middleware):
@@ -21,24 +21,11 @@ class Sentry(Middleware):
     def before_worker_boot(self, broker: Broker, worker: Any) -> None:
         from fleet.app import settings
 
-        configured = settings()
-        if not configured.sentry_dsn:
-            return
-        import sentry_sdk
-
-        sentry_sdk.init(
-            dsn=configured.sentry_dsn,
-            environment=configured.sentry_environment,
-            include_local_variables=False,
-            default_integrations=False,
-        )
-        self._on = True
+        self._on = sentry.begin(settings())
 
     def after_worker_shutdown(self, broker: Broker, worker: Any) -> None:
         if self._on:
-            import sentry_sdk
-
-            sentry_sdk.flush(timeout=_FLUSH_SECONDS)  # a worker process leaves by os._exit, past the SDK's own hooks
+            sentry.flush()
 
     def after_process_message(
         self, broker: Broker, message: MessageProxy, *, result: Any = None, exception: BaseException | None = None

@@ -38,7 +38,7 @@ from fleet.broker.reaper import reap
 from fleet.broker.rights import refusal
 from fleet.broker.scripts import Scripts
 from fleet.clock import clock
-from fleet.declarations import Lane
+from fleet.declarations import Entry, Lane
 from fleet.errors import FleetError, MessageTooLarge, SettingsInvalid
 from fleet.logs import get_logger
 
@@ -73,8 +73,8 @@ class NotAccepted(FleetError, BrokerError):
 class FleetBroker(HookedBroker):
     """A Redis broker that reads its settings and connects when it is first used.
 
-    `lanes` maps each queue to its lane once an application is loaded; a process that only sends leaves it empty. Give
-    `url` or `client` where there are no settings.
+    `lanes` maps each queue to its lane, and `entries` each name to its entry, once an application is loaded; a process
+    that only sends leaves them empty. Give `url` or `client` where there are no settings.
     """
 
     def __init__(
@@ -99,6 +99,7 @@ class FleetBroker(HookedBroker):
         self.heartbeat_timeout = DEFAULT_HEARTBEAT_TIMEOUT
         self.dead_message_ttl = DEFAULT_DEAD_MESSAGE_TTL
         self.lanes: Mapping[str, Lane] = MappingProxyType({})
+        self.entries: Mapping[str, Entry] = MappingProxyType({})
 
     # Stock sets these three in __init__; ours are made at first use.
     @cached_property

@@ -83,6 +83,7 @@ class Supervisor:
             signal.signal(number, self._on_signal)
         signal.signal(signal.SIGHUP, lambda *_: self._hangup.set())
         where = self._vitals.serve(settings(), self._rooms.registry())
+        self._verdicts.check_ins.begin(settings())
         self._wait_for_redis()
         presence = Presence(self._broker.client, self._broker.namespace, self._vitals.reports)
         watch = self._watch()
@@ -102,6 +103,7 @@ class Supervisor:
         finally:
             watch.stop()
             presence.stop()
+            self._verdicts.check_ins.end()
             self._isolation.close()
             self._rooms.remove()
         log.info("lane_ended", lane=self._lane.name)

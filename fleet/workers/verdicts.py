@@ -20,6 +20,7 @@ from dramatiq import Message
 from fleet import wire
 from fleet.broker import FleetBroker, keys
 from fleet.broker.reaper import Apart, Death, reap
+from fleet.check_ins import CheckIns
 from fleet.clock import clock
 from fleet.logs import get_logger
 from fleet.workers.board import Slot
@@ -40,6 +41,7 @@ class Verdicts:
 
     def __init__(self, broker: FleetBroker, queues: Sequence[str]) -> None:
         self._broker, self._queues = broker, queues
+        self.check_ins = CheckIns(broker)
 
     def condemn(self, worker: str, slot: Slot, reason: str, *, lost_after: timedelta) -> tuple[str, str] | None:
         """Make a running message a dead letter; `on_lost` runs after so long, or once `hurry` gets what is returned.
@@ -81,7 +83,15 @@ class Verdicts:
         for one in reaped.apart:
             if one.verdict:
                 self.tell(one)
+            elif self.check_ins.on:
+                self._say_interrupted(one)
         return sum(not one.verdict for one in reaped.apart)
+
+    def _say_interrupted(self, one: Apart) -> None:
+        raw = one.id.encode(errors="surrogateescape")
+        body = self._broker.client.hget(keys.bodies(self._broker.namespace, one.queue), raw)
+        if isinstance(body, bytes) and (message := self._read(one.queue, one.id, body)) is not None:
+            self.check_ins.interrupted(message)
 
     def tell(self, one: Apart) -> None:
         """Have `on_lost` run for a dead letter that a reaping made."""
@@ -108,12 +118,11 @@ class Verdicts:
         return Suspects(sum(counts), one_at_a_time=marks > 0)
 
     def _tell(self, queue: str, id: str, body: bytes, reason: str, after: timedelta) -> tuple[str, str] | None:
-        try:
-            message: Message[object] = Message.decode(body)
-            actor = self._broker.actors.get(message.actor_name)
-        except Exception as error:
-            log.warning("lost_message_unreadable", queue=queue, id=id, error=repr(error)[:300])
+        message = self._read(queue, id, body)
+        if message is None:
             return None
+        self.check_ins.send(message, "error")
+        actor = self._broker.actors.get(message.actor_name)
         if getattr(actor, "on_lost", None) is None:
             return None
         told = f"{id}{wire.LOST_SUFFIX}"
@@ -128,6 +137,17 @@ class Verdicts:
         delay = int(wire.duration_ms(after) * clock.rate) if after else None  # the broker takes night time
         self._broker.accept([(queue, told, lost.encode())], delay)
         return queue, told
+
+    @staticmethod
+    def _read(queue: str, id: str, body: bytes) -> Message[object] | None:
+        try:
+            message: Message[object] = Message.decode(body)
+            if not isinstance(message.actor_name, str):
+                raise TypeError(f"its actor is {message.actor_name!r}")
+        except Exception as error:
+            log.warning("lost_message_unreadable", queue=queue, id=id, error=repr(error)[:300])
+            return None
+        return message
 
     def _by_digest(self, worker: str, slot: Slot) -> str | None:
         """The id of a message whose id did not fit on the board."""

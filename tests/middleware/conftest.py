@@ -18,6 +18,7 @@ from fleet.clock import clock
 from fleet.settings import Settings
 from fleet.workers.worker import FleetWorker
 from middleware import default_order
+from tests.middleware.ingest import Ingest
 from tests.waiting import wait_until
 
 QUEUE = "work"
@@ -79,6 +80,28 @@ def house(
     yield made
     made.stop()
     clock.set_night(None)
+
+
+@pytest.fixture
+def ingest(house: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Ingest]:
+    """The house configured to report to a server of the test's own."""
+    import sentry_sdk
+
+    server = Ingest()
+    configured = application.settings()
+    settings = Settings(
+        redis_url=configured.redis_url,
+        namespace=configured.namespace,
+        database_url=None,
+        sentry_dsn=server.dsn,
+        sentry_environment="a-test",
+    )
+    monkeypatch.setattr(application, "settings", lambda: settings)
+    yield server
+    house.stop()
+    sentry_sdk.get_client().close(timeout=1)
+    sentry_sdk.get_global_scope().set_client(None)
+    server.close()
 
 
 Counted = Callable[..., float]

@@ -64,5 +64,7 @@ def test_what_the_order_promises_holds() -> None:
     assert above("Expiry", "SlotClaim"), "a late message would claim its slot"
     assert above("SlotClaim", "LaneRetries"), "a slot would end before it is decided whether a failure is final"
     assert above("CurrentMessage", "Expiry")
+    assert above("Expiry", "CronCheckIns"), "a message that is refused would check in"
+    assert above("CronCheckIns", "LaneRetries"), "it judges before it is decided whether a failure is final"
     assert above("CurrentMessage", "Pipelines"), "what a pipeline sends would inherit nothing"
     assert above("Pipelines", "LaneRetries")

@@ -2,88 +2,21 @@
 
 from __future__ import annotations
 
-import gzip
-import json
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
 from datetime import timedelta
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-import pytest
-
 from fleet import Budget, Retry, queue
-from fleet import app as application
 from fleet.errors import RetryLater
-from fleet.settings import Settings
 from middleware.sentry import Sentry
+from tests.middleware.ingest import Ingest
 from tests.waiting import wait_until
 
 SECRET = "DE89370400440532013000"
 ONCE = Retry(attempts=1, first=timedelta(seconds=1), longest=timedelta(seconds=1))
 SHORT = Budget(timedelta(milliseconds=100), timedelta(seconds=5), because="a test waits for its end")
-
-
-class Ingest:
-    """A server that keeps the envelopes posted to it."""
-
-    def __init__(self) -> None:
-        self.bodies: list[bytes] = []
-        self.slow = threading.Event()
-        bodies, slow = self.bodies, self.slow
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                body = self.rfile.read(int(self.headers["Content-Length"]))
-                if slow.is_set():
-                    threading.Event().wait(0.5)
-                bodies.append(gzip.decompress(body) if self.headers.get("Content-Encoding") == "gzip" else body)
-                self.send_response(200)
-                self.end_headers()
-                self.wfile.write(b"{}")
-
-            def log_message(self, *_: object) -> None: ...
-
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
-        self.dsn = f"http://key@127.0.0.1:{self._server.server_port}/1"
-
-    def events(self) -> list[dict[str, Any]]:
-        found = []
-        for body in self.bodies:
-            _, *items = body.split(b"\n")
-            for header, payload in zip(items[::2], items[1::2], strict=False):
-                if json.loads(header).get("type") == "event":
-                    found.append(json.loads(payload))
-        return found
-
-    def close(self) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-
-
-@pytest.fixture
-def ingest(house: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Ingest]:
-    """The house configured to report to a server of the test's own."""
-    import sentry_sdk
-
-    server = Ingest()
-    configured = application.settings()
-    settings = Settings(
-        redis_url=configured.redis_url,
-        namespace=configured.namespace,
-        database_url=None,
-        sentry_dsn=server.dsn,
-        sentry_environment="a-test",
-    )
-    monkeypatch.setattr(application, "settings", lambda: settings)
-    yield server
-    house.stop()
-    sentry_sdk.get_client().close(timeout=1)
-    sentry_sdk.get_global_scope().set_client(None)
-    server.close()
 
 
 def fail(iban: str) -> None:
