@@ -17,6 +17,7 @@ from structlog.testing import capture_logs
 from fleet import app as application
 from fleet import queue, wire
 from fleet.broker import keys
+from fleet.errors import RetryLater
 from fleet.settings import Settings
 from fleet.storage import engine as storage
 from fleet.storage import session
@@ -171,15 +172,15 @@ def test_a_slot_whose_lease_lapsed_is_taken_over_by_the_message_that_waits(recor
 def test_a_slot_that_waits_for_its_retry_is_nobody_elses(recorded: Any) -> None:
     runs: list[str] = []
 
-    @queue("work").actor(min_backoff=1_500, max_backoff=1_500)
+    @queue("work").actor
     def job(name: str) -> None:
         runs.append(name)
         if len(runs) == 1:
-            raise ValueError("not yet")
+            raise RetryLater("not yet", timedelta(seconds=1))
 
     recorded.work()
     job.send_with_options(args=("first",), **OF_SLOT)
-    wait_until(lambda: rows() and rows()[0].state in ("waiting", "done"))
+    wait_until(lambda: rows() and rows()[0].state == "waiting")
     job.send_with_options(args=("second",), **OF_SLOT)
     recorded.until_idle()
     assert runs == ["first", "first"]
@@ -301,9 +302,11 @@ def test_an_end_that_could_not_be_written_is_written_when_the_database_is_back(
 
 def test_a_slot_that_no_row_can_hold_is_a_dead_letter_and_does_not_come_back_for_ever(recorded: Any) -> None:
     queue("work").actor(name="job")(lambda: None).send_with_options(**{**OF_SLOT, wire.ENTRY: "night\x00ly"})
-    recorded.work()
-    recorded.until_idle()
+    with capture_logs() as logs:
+        recorded.work()
+        recorded.until_idle()
     assert len(recorded.dead()) == 1
+    assert said(logs, "slot_end_refused")
 
 
 def test_a_hook_that_breaks_over_a_job_that_ended_leaves_its_slot_live_for_the_next_run(recorded: Any) -> None:
