@@ -10,15 +10,20 @@ from typing import Any
 import pytest
 import redis
 from dramatiq import Message
+from sqlalchemy import delete
 
 from fleet import Budget, Lane, Retry
 from fleet import app as application
 from fleet.broker import FleetBroker, keys
 from fleet.clock import clock
 from fleet.settings import Settings
+from fleet.storage import engine as storage
+from fleet.storage import session
+from fleet.storage.tables import Slot
 from fleet.workers.worker import FleetWorker
-from middleware import default_order
+from middleware import default_order, slot_refusal
 from tests.middleware.ingest import Ingest
+from tests.middleware.slot_rows import configure, forget_database
 from tests.waiting import wait_until
 
 QUEUE = "work"
@@ -102,6 +107,20 @@ def ingest(house: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Ingest]:
     sentry_sdk.get_client().close(timeout=1)
     sentry_sdk.get_global_scope().set_client(None)
     server.close()
+
+
+@pytest.fixture
+def recorded(house: House, migrated_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[House]:
+    """The house with a migrated database; who waits for a slot asks five times a second."""
+    monkeypatch.setattr(slot_refusal, "ASKS_EVERY", timedelta(milliseconds=200))
+    configure(house, monkeypatch, migrated_url)
+    yield house
+    house.stop()
+    configure(house, monkeypatch, migrated_url)
+    with session() as s:
+        s.execute(delete(Slot))
+    storage.database().dispose()
+    forget_database()
 
 
 Counted = Callable[..., float]

@@ -2,82 +2,20 @@
 
 from __future__ import annotations
 
-import socket
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
-import pytest
 from dramatiq import Message
-from sqlalchemy import delete, func, select, update
+from sqlalchemy import func, update
 from structlog.testing import capture_logs
 
-from fleet import app as application
 from fleet import queue, wire
-from fleet.broker import keys
 from fleet.errors import RetryLater
-from fleet.settings import Settings
-from fleet.storage import engine as storage
 from fleet.storage import session
 from fleet.storage.tables import Slot
-from middleware import slot_refusal
+from tests.middleware.slot_rows import OF_SLOT, SLOT, rows, said
 from tests.waiting import wait_until
-
-SLOT = datetime(2026, 3, 2, 1, tzinfo=UTC)
-OF_SLOT: dict[str, Any] = {wire.ENTRY: "nightly", wire.SLOT: wire.to_ms(SLOT)}
-
-
-def forget_database() -> None:
-    """Drop this process's engine and its sessions, as the root's `environment` does."""
-    storage.database.cache_clear()
-    storage._sessions.cache_clear()
-
-
-@pytest.fixture
-def recorded(house: Any, migrated_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """The house with a migrated database; who waits for a slot asks five times a second."""
-    monkeypatch.setattr(slot_refusal, "ASKS_EVERY", timedelta(milliseconds=200))
-    configure(house, monkeypatch, migrated_url)
-    yield house
-    house.stop()
-    configure(house, monkeypatch, migrated_url)
-    with session() as s:
-        s.execute(delete(Slot))
-    storage.database().dispose()
-    forget_database()
-
-
-def configure(house: Any, monkeypatch: pytest.MonkeyPatch, database_url: str) -> None:
-    settings = Settings(
-        redis_url=application.settings().redis_url, namespace=house.broker.namespace, database_url=database_url
-    )
-    if storage.database.cache_info().currsize:
-        storage.database().dispose()
-    monkeypatch.setattr(application, "settings", lambda: settings)
-    forget_database()
-
-
-@contextmanager
-def refused_port() -> Iterator[str]:
-    """The URL of a database that is down: a port that is bound, and not listened on."""
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        yield f"postgresql://nobody@127.0.0.1:{taken.getsockname()[1]}/nothing"
-
-
-def rows() -> list[Slot]:
-    with session() as s:
-        return list(s.scalars(select(Slot).order_by(Slot.entry)))
-
-
-def said(logs: list[Any], event: str) -> list[Any]:
-    return [line for line in logs if line["event"] == event]
-
-
-def delayed(house: Any) -> int:
-    return int(house.broker.client.zcard(keys.due(house.broker.namespace, "work")))
 
 
 def test_a_slots_message_leaves_one_row_that_says_how_it_ended(recorded: Any, counted: Any) -> None:
@@ -251,83 +189,6 @@ def test_a_message_fired_by_hand_is_let_through(recorded: Any) -> None:
     recorded.work()
     recorded.until_idle()
     assert ran == [1, 1] and rows() == []
-
-
-def test_without_a_database_the_job_runs_and_nothing_asks_for_one(house: Any, caplog: pytest.LogCaptureFixture) -> None:
-    ran: list[int] = []
-    queue("work").actor(name="job")(lambda: ran.append(1)).send_with_options(**OF_SLOT)
-    house.work()
-    house.until_idle()
-    assert ran == [1] and house.dead() == []
-    assert not [record for record in caplog.records if record.levelname == "CRITICAL"]
-
-
-def test_while_the_database_is_down_no_slot_runs_and_none_uses_up_an_attempt(
-    recorded: Any, migrated_url: str, monkeypatch: pytest.MonkeyPatch, counted: Any
-) -> None:
-    ran: list[str] = []
-    job = queue("work").actor(name="job", max_retries=0)(lambda name: ran.append(name))
-    with refused_port() as url, capture_logs() as logs:
-        configure(recorded, monkeypatch, url)
-        recorded.work()
-        job.send_with_options(args=("slot",), **OF_SLOT)
-        job.send_with_options(args=("late",), **{**OF_SLOT, wire.ENTRY: "late", wire.EXPIRES_AT: 1})
-        job.send("no slot")
-        wait_until(lambda: counted("fleet_slot_claims_total", entry="nightly", answer="unanswered") >= 3)
-        assert ran == ["no slot"] and delayed(recorded) <= 1
-        configure(recorded, monkeypatch, migrated_url)
-        recorded.until_idle()
-    assert ran == ["no slot", "slot"] and recorded.dead() == []
-    assert len(said(logs, "slots_unanswered")) == 1 and len(said(logs, "slots_back")) == 1
-    assert {row.entry: row.state for row in rows()} == {"nightly": "done", "late": "expired"}
-
-
-def test_an_end_that_could_not_be_written_is_written_when_the_database_is_back(
-    recorded: Any, migrated_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with refused_port() as url:
-        job = queue("work").actor(name="job")(lambda: configure(recorded, monkeypatch, url))
-        job.send_with_options(**OF_SLOT)
-        recorded.work()
-        recorded.until_idle()
-    configure(recorded, monkeypatch, migrated_url)
-    assert [row.state for row in rows()] == ["running"], "it ended though nobody could write it"
-    states: list[str] = []
-    next_job = queue("work").actor(name="next")(lambda: states.extend(row.state for row in rows()))
-    next_job.send_with_options(**{**OF_SLOT, wire.ENTRY: "others"})
-    recorded.until_idle()
-    assert states == ["done", "running"]
-    assert [row.state for row in rows()] == ["done", "done"]
-
-
-def test_a_slot_that_no_row_can_hold_is_a_dead_letter_and_does_not_come_back_for_ever(recorded: Any) -> None:
-    queue("work").actor(name="job")(lambda: None).send_with_options(**{**OF_SLOT, wire.ENTRY: "night\x00ly"})
-    with capture_logs() as logs:
-        recorded.work()
-        recorded.until_idle()
-    assert len(recorded.dead()) == 1
-    assert said(logs, "slot_end_refused")
-
-
-def test_a_hook_that_breaks_over_a_job_that_ended_leaves_its_slot_live_for_the_next_run(recorded: Any) -> None:
-    from dramatiq import Middleware
-
-    broke: list[str] = []
-
-    class Breaks(Middleware):
-        def after_process_message(self, *_: Any, **__: Any) -> None:
-            if not broke:
-                broke.extend(row.state for row in rows())
-                raise ValueError("once")
-
-    recorded.broker.add_middleware(Breaks())
-    queue("work").actor(name="job")(lambda: None).send_with_options(**OF_SLOT)
-    recorded.work()
-    wait_until(lambda: broke)
-    wait_until(lambda: delayed(recorded))
-    assert [row.state for row in rows()] == ["running"]
-    recorded.until_idle()
-    assert [(row.state, row.starts) for row in rows()] == [("done", 2)]
 
 
 def test_what_ends_the_row_of_a_lost_job_is_no_run_of_its_slot(recorded: Any) -> None:
