@@ -13,10 +13,11 @@ import inspect
 import re
 import uuid
 from collections.abc import Callable, Iterable
+from datetime import timedelta
 from functools import cache
 from inspect import iscoroutinefunction
 from pathlib import Path
-from typing import Any, ParamSpec, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast, overload
 
 import dramatiq
 from dramatiq.message import Message
@@ -27,6 +28,9 @@ from fleet.broker import FleetBroker
 from fleet.coroutines import to_sync
 from fleet.declarations import Budget, Retry
 from fleet.errors import BudgetInvalid, DeadlineExceeded, DeclarationInvalid
+
+if TYPE_CHECKING:
+    from sqlalchemy.orm import Session, scoped_session
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -65,6 +69,37 @@ class FleetActor(dramatiq.Actor[P, R]):
         Raises whatever `send` raises; the messages before the failing one stay sent.
         """
         return self.broker.enqueue_calls(self, arguments)
+
+    def send_on_commit(
+        self, session: Session | scoped_session[Any], /, *args: P.args, **kwargs: P.kwargs
+    ) -> Message[R]:
+        """Send a message with the commit of the session's transaction; a rollback, also of a savepoint, sends nothing.
+
+        What the arguments are made of must be flushed: a row has no id before. Raises as `send_with_options_on_commit`.
+        """
+        return self.send_with_options_on_commit(session, args=args, kwargs=kwargs)
+
+    def send_with_options_on_commit(
+        self,
+        session: Session | scoped_session[Any],
+        /,
+        *,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+        delay: timedelta | int | None = None,
+        **options: Any,
+    ) -> Message[R]:
+        """As `send_with_options`, with the commit of the session's transaction (`fleet.outbox`); delays count from now.
+
+        Raises `OutboxMissing` where the session's database has no outbox, `MessageTooLarge`, and what the database
+        raises; after the commit nothing.
+        """
+        from fleet.outbox import send_on_commit  # SQLAlchemy, which a process that only sends need not load
+
+        if isinstance(delay, timedelta):
+            delay = int(delay.total_seconds() * 1000)
+        message = self.message_with_options(args=args, kwargs=kwargs, **options)
+        return send_on_commit(session, self.broker, message, delay)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Run the body; in a worker under its soft budget.

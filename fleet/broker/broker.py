@@ -147,11 +147,16 @@ class FleetBroker(HookedBroker):
             settling.retry = (_sealed(message)[1], self._real_ms(delay) or 0)
             self.emit_after("enqueue", message, delay)
             return message
-        message = message.copy(options={"redis_message_id": str(uuid.uuid4())})
-        self.emit_before("enqueue", message, delay)
-        self.accept([(message.queue_name, *_sealed(message))], delay)
+        message, sealed = self.seal(message, delay)
+        self.accept([sealed], delay)
         self.emit_after("enqueue", message, delay)
         return message
+
+    def seal(self, message: Message[Any], delay: int | None) -> tuple[Message[Any], Sealed]:
+        """A message as it will be sent: under a Redis id of its own, and as the before-enqueue hooks leave it."""
+        message = message.copy(options={"redis_message_id": str(uuid.uuid4())})
+        self.emit_before("enqueue", message, delay)
+        return message, (message.queue_name, *_sealed(message))
 
     def enqueue_many(self, messages: Iterable[Message[Any]], *, delay: int | None = None) -> Iterator[Message[Any]]:
         """Send messages in order, a chunk a round trip; yields each once it is accepted.
@@ -163,9 +168,9 @@ class FleetBroker(HookedBroker):
 
         def prepared() -> Iterator[Sealed]:
             for message in messages:
-                ready.append(message.copy(options={"redis_message_id": str(uuid.uuid4())}))
-                self.emit_before("enqueue", ready[-1], delay)
-                yield ready[-1].queue_name, *_sealed(ready[-1])
+                made, sealed = self.seal(message, delay)
+                ready.append(made)
+                yield sealed
 
         ready: list[Message[Any]] = []
         for _ in self._accept_all(prepared(), delay):
@@ -213,8 +218,11 @@ class FleetBroker(HookedBroker):
             error.add_note(f"The first {accepted:,} messages were accepted, the others were not sent.")
             raise
 
-    def accept(self, sealed: list[Sealed], delay: int | None) -> None:
-        """Have Redis take messages, all or none, each queue's in their order."""
+    def accept(self, sealed: list[Sealed], delay: int | None, *, pauses: Sequence[float] = _PAUSES) -> None:
+        """Have Redis take messages, all or none, each queue's in their order.
+
+        Raises `NotAccepted`, of a Redis that does not answer after a try behind each of the pauses.
+        """
         ns, wait = self.namespace, self._real_ms(delay)
         queues: dict[str, list[str | bytes]] = {}
         for queue, id, encoded in sealed:
@@ -230,10 +238,10 @@ class FleetBroker(HookedBroker):
         for queue, messages in queues.items():
             asked += [keys.queue(ns, queue), keys.bodies(ns, queue), keys.due(ns, queue)]
             args += [queue, len(messages) // 2, *messages]
-        self._insist(lambda: self.own_scripts.enqueue(keys=asked, args=args), len(sealed))
+        self._insist(lambda: self.own_scripts.enqueue(keys=asked, args=args), len(sealed), pauses)
 
-    def _insist(self, ask: Callable[[], T], messages: int) -> T:
-        for pause in (*_PAUSES, None):
+    def _insist(self, ask: Callable[[], T], messages: int, pauses: Sequence[float]) -> T:
+        for pause in (*pauses, None):
             try:
                 return ask()
             except redis.RedisError as error:
@@ -243,7 +251,7 @@ class FleetBroker(HookedBroker):
                 if refused or not passes:
                     raise NotAccepted(refused or f"Redis refused the message: {error}", unknown=messages) from error
                 if pause is None:
-                    waited = f"within {sum(_PAUSES):.1f} s of tries"
+                    waited = f"within {sum(pauses):.1f} s of tries"
                     raise NotAccepted(f"Redis did not answer {waited}: {error}", unknown=messages) from error
                 time.sleep(pause)
         raise AssertionError("the last pause is None")

@@ -15,7 +15,7 @@ from sqlalchemy import Engine, create_engine, make_url
 from sqlalchemy.engine import URL
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.orm import Session, sessionmaker
-from sqlalchemy.pool import ConnectionPoolEntry, PoolProxiedConnection, QueuePool
+from sqlalchemy.pool import ConnectionPoolEntry, NullPool, PoolProxiedConnection, QueuePool
 from sqlalchemy.util import queue as pool_queue
 
 from fleet import deadline
@@ -75,6 +75,12 @@ def database() -> Engine:
         pool_pre_ping=True,
         connect_args={"connect_timeout": 5},  # a server that hangs fails a job; it must not hold its thread
     )
+
+
+def unpooled(url: str) -> Engine:
+    """An engine that keeps no connection, for a process that needs one for a moment now and then."""
+    gone = {"connect_timeout": 5, "tcp_user_timeout": 30_000}  # a host that vanished without a word, too
+    return create_engine(psycopg_url(url), poolclass=NullPool, connect_args=gone)
 
 
 @cache

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from enum import StrEnum
 
-from sqlalchemy import DateTime, MetaData, func
+from sqlalchemy import BigInteger, DateTime, Identity, Index, MetaData, func
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
 
@@ -61,3 +61,26 @@ class Slot(EngineBase):
     fires: Mapped[int] = mapped_column(default=1, server_default="1")
     starts: Mapped[int] = mapped_column(default=1, server_default="1")
     refused: Mapped[int] = mapped_column(default=0, server_default="0")
+
+
+class OutboxRow(EngineBase):
+    """A message that stands for a commit until Redis has it (`fleet.outbox`); what Redis took has no row any more.
+
+    `message` is what will be sent, byte for byte, under `redis_id`; `delay` are night milliseconds from `written_at`.
+    The relay takes it from `relay_at` on. `refused` says why it could not be sent the last of `attempts` times.
+    """
+
+    __tablename__ = "outbox"
+    __table_args__ = (Index("ix_outbox_relay", "namespace", "relay_at", "id"),)
+
+    id: Mapped[int] = mapped_column(BigInteger, Identity(always=True), primary_key=True)
+    namespace: Mapped[str]
+    queue: Mapped[str]
+    actor: Mapped[str]
+    redis_id: Mapped[str]
+    message: Mapped[bytes]
+    delay: Mapped[int | None] = mapped_column(BigInteger)
+    written_at: Mapped[datetime] = mapped_column(DateTime(timezone=True), server_default=func.clock_timestamp())
+    relay_at: Mapped[datetime] = mapped_column(DateTime(timezone=True))
+    attempts: Mapped[int] = mapped_column(default=0, server_default="0")
+    refused: Mapped[str | None]

@@ -1,0 +1,178 @@
+"""`actor.send_on_commit(session, …)`: a message that goes out with the commit of the rows it belongs to.
+
+The message is written as a row of the caller's transaction, as it will be sent: the before-enqueue hooks run now, in
+the context of the job that sends, and its Redis id is fixed now. When the transaction has committed, and its connection
+is back in the pool, the rows that are in the database are read back by their ids, handed to Redis in their order, and
+deleted (`fleet.relay`). So a rollback, also of a savepoint, sends nothing: what vanished in the database is not there
+to be sent. What a crash or a Redis that is away leaves behind, the relay sends.
+
+Not guaranteed: order among sessions, or beyond the first attempt; once (see `fleet.relay`). That a hook which ran had
+its message sent. On failure: a database that does not take the row raises here, and `OutboxMissing` where the session's
+database has no outbox. After the commit nothing raises: Redis away is said once, and the rows wait for the relay.
+
+The outbox is in the session's own database. A relay runs where a fleet has that database as its own; elsewhere rows
+that were left behind stay.
+"""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+from weakref import WeakKeyDictionary
+
+from dramatiq.message import Message
+from sqlalchemy import Connection, Engine, event, func, insert
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.orm import Session, SessionTransaction, scoped_session
+
+from fleet import deadline
+from fleet.broker import FleetBroker
+from fleet.clock import clock
+from fleet.errors import FleetError
+from fleet.logs import get_logger
+from fleet.relay import RELAYED_AFTER, hand_over, settle, take, written
+from fleet.storage.tables import OutboxRow
+
+log = get_logger(__name__)
+
+R = TypeVar("R")
+
+_HELD_OFF_SECONDS = 2.0  # after Redis did not answer a commit's send, the next ones are left to the relay
+_UNDEFINED_TABLE = "42P01"
+_KEY = "fleet_outbox"
+
+
+class OutboxMissing(FleetError):
+    """Raised when a message is sent on the commit of a session whose database has no outbox table."""
+
+
+@dataclass
+class _Unsent:
+    """What a session's transaction wrote; `committed` once the outermost one is."""
+
+    broker: FleetBroker
+    engine: Engine
+    ids: list[int] = field(default_factory=list)
+    committed: bool = False
+
+
+def send_on_commit(
+    session: Session | scoped_session[Any], broker: FleetBroker, message: Message[R], delay: int | None
+) -> Message[R]:
+    """Write the message into the session's transaction; it is sent right after the commit.
+
+    `delay` are night milliseconds from now. Raises `OutboxMissing`, `MessageTooLarge`, what a hook raises as
+    `MiddlewareError`, and what the database raises.
+    """
+    session = _plain(session)
+    made, (queue, redis_id, encoded) = broker.seal(message, delay)
+    values = {
+        "namespace": broker.namespace,
+        "queue": queue,
+        "actor": made.actor_name,
+        "redis_id": redis_id,
+        "message": encoded,
+        "delay": delay,
+        "relay_at": func.clock_timestamp() + RELAYED_AFTER,
+    }
+    connection = session.connection(bind_arguments={"mapper": OutboxRow})
+    if connection.dialect.name != "postgresql":
+        raise OutboxMissing(f"This session is on {connection.dialect.name}; an outbox stands in PostgreSQL only.")
+    try:
+        id = connection.execute(insert(OutboxRow).values(values).returning(OutboxRow.id)).scalar_one()
+    except DBAPIError as error:
+        if getattr(error.orig, "sqlstate", None) != _UNDEFINED_TABLE:
+            raise
+        raise OutboxMissing(
+            f"The database {connection.engine.url.database!r} of this session has no table {OutboxRow.__tablename__!r}."
+            " Run `fleet migrate` on it, or send with a session of the application's own database."
+        ) from error
+    _unsent(session, broker, connection.engine).ids.append(id)
+    return made
+
+
+def _plain(session: Any) -> Session:
+    found = session() if isinstance(session, scoped_session) else session
+    if isinstance(found, Session):
+        return found
+    raise TypeError(
+        f"send_on_commit takes SQLAlchemy's Session, found {type(found).__name__}. With an AsyncSession: "
+        "await session.run_sync(lambda s: actor.send_on_commit(s, …))"
+    )
+
+
+def _unsent(session: Session, broker: FleetBroker, engine: Engine) -> _Unsent:
+    unsent: _Unsent | None = session.info.get(_KEY)
+    if unsent is None:
+        unsent = session.info[_KEY] = _Unsent(broker, engine)
+        if not event.contains(session, "after_commit", _committed):
+            event.listen(session, "after_commit", _committed)
+            event.listen(session, "after_transaction_end", _ended)
+    return unsent
+
+
+def _committed(session: Session) -> None:
+    """Is told of savepoints too."""
+    unsent: _Unsent | None = session.info.get(_KEY)
+    if unsent is not None and not session.in_nested_transaction():
+        unsent.committed = True
+
+
+def _ended(session: Session, transaction: SessionTransaction) -> None:
+    """The outermost transaction is over, and its connection is back in the pool."""
+    if transaction.parent is not None:
+        return
+    unsent: _Unsent | None = session.info.pop(_KEY, None)
+    if unsent is None or not unsent.committed:
+        return
+    bound = session.get_bind(mapper=OutboxRow)
+    if isinstance(bound, Connection) and bound.in_transaction():
+        return  # the caller's own outer transaction is not over; the relay sends what it commits
+    with deadline.shielded():
+        _send(unsent)
+
+
+class _Outage:
+    """Until when, by broker, sends are left to the relay; said once, whichever thread finds it."""
+
+    def __init__(self) -> None:
+        self._until: WeakKeyDictionary[FleetBroker, float] = WeakKeyDictionary()
+        self._lock = threading.Lock()
+
+    def holds_off(self, broker: FleetBroker) -> bool:
+        with self._lock:
+            return self._until.get(broker, 0.0) > clock.monotonic()
+
+    def found(self, broker: FleetBroker, error: Exception, rows: int) -> None:
+        with self._lock:
+            known = broker in self._until
+            self._until[broker] = clock.monotonic() + _HELD_OFF_SECONDS
+        if not known:
+            log.error("outbox_not_sent", error=repr(error)[:300], rows=rows, instead="the relay sends them")
+
+    def over(self, broker: FleetBroker) -> None:
+        with self._lock:
+            known = self._until.pop(broker, None)
+        if known is not None:
+            log.warning("outbox_sends_again")
+
+
+_outage = _Outage()
+
+
+def _send(unsent: _Unsent) -> None:
+    """Hand the rows to Redis, once; whatever fails, the commit stands, and the relay sends what is left."""
+    broker = unsent.broker
+    if _outage.holds_off(broker):
+        return
+    try:
+        with unsent.engine.begin() as connection:
+            done = hand_over(broker, take(connection, written(unsent.ids)))
+            settle(connection, done)
+        if done.outage is not None:
+            raise done.outage
+    except Exception as error:
+        _outage.found(broker, error, len(unsent.ids))
+    else:
+        _outage.over(broker)
