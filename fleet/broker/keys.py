@@ -147,6 +147,11 @@ def parked(namespace: str, key: str) -> str:
     return f"{namespace}:fleet:parked:{key}"
 
 
+def relay_turn(namespace: str) -> str:
+    """Stands while the outbox was just relayed, so that a fleet's supervisors take turns; expires within a second."""
+    return f"{namespace}:fleet:relay"
+
+
 def catalogue(namespace: str) -> str:
     """Actor -> its queue, parameters and when it was published (JSON), as the newest worker did; permanent."""
     return f"{namespace}:fleet:catalogue"

@@ -36,6 +36,7 @@ from fleet.workers.isolation import Isolation
 from fleet.workers.presence import Presence
 from fleet.workers.process import Child
 from fleet.workers.recycling import Recycling
+from fleet.workers.relaying import Relaying
 from fleet.workers.rooms import Rooms
 from fleet.workers.systemd import Systemd
 from fleet.workers.verdicts import Verdicts
@@ -86,9 +87,10 @@ class Supervisor:
         self._verdicts.check_ins.begin(settings())
         self._wait_for_redis()
         presence = Presence(self._broker.client, self._broker.namespace, self._vitals.reports)
-        watch = self._watch()
+        watch, relaying = self._watch(), Relaying(self._broker, settings().database_url)
         presence.start()
         watch.start()
+        relaying.start()
         for fork in [fork for middleware in self._broker.middleware for fork in middleware.forks]:
             # Stock's command runs them beside its workers; a supervisor has children that take messages, and no others.
             log.warning("fork_not_run", function=f"{fork.__module__}:{fork.__name__}", instead="a process of its own")
@@ -101,6 +103,7 @@ class Supervisor:
                 self._tick()
             self._drain()
         finally:
+            relaying.stop()
             watch.stop()
             presence.stop()
             self._verdicts.check_ins.end()
