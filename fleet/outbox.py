@@ -2,13 +2,13 @@
 
 The message is written as a row of the caller's transaction, as it will be sent: the before-enqueue hooks run now, in
 the context of the job that sends, and its Redis id is fixed now. When the transaction has committed, and its connection
-is back in the pool, the rows that are in the database are read back by their ids, handed to Redis in their order, and
-deleted (`fleet.relay`). So a rollback, also of a savepoint, sends nothing: what vanished in the database is not there
-to be sent. What a crash or a Redis that is away leaves behind, the relay sends.
+is back in the pool, the rows that are in the database are read back by their ids and handed to Redis in their order
+(`fleet.handover`). So a rollback, also of a savepoint, sends nothing: what vanished in the database is not there to be
+sent. What a crash or a Redis that is away leaves behind, the relay sends; it also deletes the rows (`fleet.relay`).
 
-Not guaranteed: order among sessions, or beyond the first attempt; once (see `fleet.relay`). That a hook which ran had
-its message sent. On failure: a database that does not take the row raises here, and `OutboxMissing` where the session's
-database has no outbox. After the commit nothing raises: Redis away is said once, and the rows wait for the relay.
+Not guaranteed: order among sessions, or beyond the first attempt; once (see `fleet.handover`); that a hook which ran
+had its message sent. On failure: a database that does not take the row raises here, and `OutboxMissing` where the
+session's database has no outbox. After the commit nothing raises: Redis away is said once, and the relay sends.
 
 The outbox is in the session's own database. A relay runs where a fleet has that database as its own; elsewhere rows
 that were left behind stay.
@@ -30,8 +30,9 @@ from fleet import deadline
 from fleet.broker import FleetBroker
 from fleet.clock import clock
 from fleet.errors import FleetError
+from fleet.handover import any_of, hand_over, settle, take, unsent
 from fleet.logs import get_logger
-from fleet.relay import RELAYED_AFTER, hand_over, settle, take, written
+from fleet.relay import RELAYED_AFTER
 from fleet.storage.tables import OutboxRow
 
 log = get_logger(__name__)
@@ -48,12 +49,11 @@ class OutboxMissing(FleetError):
 
 
 @dataclass
-class _Unsent:
-    """What a session's transaction wrote; `committed` once the outermost one is."""
+class _Written:
+    """The rows that a session's transaction wrote, by broker; `committed` once the outermost one is."""
 
-    broker: FleetBroker
     engine: Engine
-    ids: list[int] = field(default_factory=list)
+    ids: dict[FleetBroker, list[int]] = field(default_factory=dict)
     committed: bool = False
 
 
@@ -88,7 +88,7 @@ def send_on_commit(
             f"The database {connection.engine.url.database!r} of this session has no table {OutboxRow.__tablename__!r}."
             " Run `fleet migrate` on it, or send with a session of the application's own database."
         ) from error
-    _unsent(session, broker, connection.engine).ids.append(id)
+    _written(session, connection.engine).ids.setdefault(broker, []).append(id)
     return made
 
 
@@ -102,35 +102,36 @@ def _plain(session: Any) -> Session:
     )
 
 
-def _unsent(session: Session, broker: FleetBroker, engine: Engine) -> _Unsent:
-    unsent: _Unsent | None = session.info.get(_KEY)
-    if unsent is None:
-        unsent = session.info[_KEY] = _Unsent(broker, engine)
+def _written(session: Session, engine: Engine) -> _Written:
+    written: _Written | None = session.info.get(_KEY)
+    if written is None:
+        written = session.info[_KEY] = _Written(engine)
         if not event.contains(session, "after_commit", _committed):
             event.listen(session, "after_commit", _committed)
             event.listen(session, "after_transaction_end", _ended)
-    return unsent
+    return written
 
 
 def _committed(session: Session) -> None:
     """Is told of savepoints too."""
-    unsent: _Unsent | None = session.info.get(_KEY)
-    if unsent is not None and not session.in_nested_transaction():
-        unsent.committed = True
+    written: _Written | None = session.info.get(_KEY)
+    if written is not None and not session.in_nested_transaction():
+        written.committed = True
 
 
 def _ended(session: Session, transaction: SessionTransaction) -> None:
     """The outermost transaction is over, and its connection is back in the pool."""
     if transaction.parent is not None:
         return
-    unsent: _Unsent | None = session.info.pop(_KEY, None)
-    if unsent is None or not unsent.committed:
+    written: _Written | None = session.info.pop(_KEY, None)
+    if written is None or not written.committed:
         return
     bound = session.get_bind(mapper=OutboxRow)
     if isinstance(bound, Connection) and bound.in_transaction():
         return  # the caller's own outer transaction is not over; the relay sends what it commits
     with deadline.shielded():
-        _send(unsent)
+        for broker, ids in written.ids.items():
+            _send(written.engine, broker, ids)
 
 
 class _Outage:
@@ -161,18 +162,18 @@ class _Outage:
 _outage = _Outage()
 
 
-def _send(unsent: _Unsent) -> None:
+def _send(engine: Engine, broker: FleetBroker, ids: list[int]) -> None:
     """Hand the rows to Redis, once; whatever fails, the commit stands, and the relay sends what is left."""
-    broker = unsent.broker
     if _outage.holds_off(broker):
         return
     try:
-        with unsent.engine.begin() as connection:
-            done = hand_over(broker, take(connection, written(unsent.ids)))
+        with engine.begin() as connection:
+            committed = unsent().where(OutboxRow.id == any_of(ids)).order_by(OutboxRow.id)
+            done = hand_over(broker, take(connection, committed))
             settle(connection, done)
         if done.outage is not None:
             raise done.outage
     except Exception as error:
-        _outage.found(broker, error, len(unsent.ids))
+        _outage.found(broker, error, len(ids))
     else:
         _outage.over(broker)

@@ -19,6 +19,7 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import islice
+from operator import itemgetter
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -37,9 +38,10 @@ from fleet.broker.hooks import HookedBroker
 from fleet.broker.reaper import reap
 from fleet.broker.rights import refusal
 from fleet.broker.scripts import Scripts
+from fleet.broker.sealing import CHUNK, Sealed, check_size, chunks, id_and_bytes
 from fleet.clock import clock
 from fleet.declarations import Entry, Lane
-from fleet.errors import FleetError, MessageTooLarge, SettingsInvalid
+from fleet.errors import FleetError, SettingsInvalid
 from fleet.logs import get_logger
 
 if TYPE_CHECKING:
@@ -48,12 +50,7 @@ if TYPE_CHECKING:
 log = get_logger(__name__)
 
 T = TypeVar("T")
-Sealed = tuple[str, str, bytes]
-"""A message that is ready to be sent: its queue, its Redis id, its bytes."""
-
-LARGEST_MESSAGE = 1024 * 1024
-# A round trip of `enqueue_many`: bounds memory here and the script's time there.
-CHUNK, CHUNK_BYTES = 500, 4 * 1024 * 1024
+_MARKED = 86_400  # seconds for which the id of an outbox message is known at least, where nobody takes it off before
 _CALL_REMEMBERED = 60  # seconds for which a sender's last call is known: longer than `_insist` repeats it
 _PAUSES = (0.05, 0.1, 0.2, 0.4, 0.8)  # between the tries of a send
 
@@ -144,7 +141,7 @@ class FleetBroker(HookedBroker):
         if settling is not None and settling.retried_by(message):
             message = message.copy()  # a hook may write into what is sent, and not into what ran
             self.emit_before("enqueue", message, delay)
-            settling.retry = (_sealed(message)[1], self._real_ms(delay) or 0)
+            settling.retry = (id_and_bytes(message)[1], self._real_ms(delay) or 0)
             self.emit_after("enqueue", message, delay)
             return message
         message, sealed = self.seal(message, delay)
@@ -156,7 +153,7 @@ class FleetBroker(HookedBroker):
         """A message as it will be sent: under a Redis id of its own, and as the before-enqueue hooks leave it."""
         message = message.copy(options={"redis_message_id": str(uuid.uuid4())})
         self.emit_before("enqueue", message, delay)
-        return message, (message.queue_name, *_sealed(message))
+        return message, (message.queue_name, *id_and_bytes(message))
 
     def enqueue_many(self, messages: Iterable[Message[Any]], *, delay: int | None = None) -> Iterator[Message[Any]]:
         """Send messages in order, a chunk a round trip; yields each once it is accepted.
@@ -192,7 +189,7 @@ class FleetBroker(HookedBroker):
             stream = iter(calls)
             while chunk := list(islice(stream, CHUNK)):
                 for id, encoded in bulk.encode_calls(actor.queue_name, actor.actor_name, chunk):
-                    _check_size(actor.actor_name, encoded)
+                    check_size(actor.actor_name, encoded)
                     yield actor.queue_name, id, encoded
 
         return sum(self._accept_all(prepared(), None))
@@ -204,7 +201,7 @@ class FleetBroker(HookedBroker):
         """
         accepted = 0
         try:
-            for chunk in _chunks(sealed):
+            for chunk in chunks(sealed, itemgetter(2)):
                 self.accept(chunk, delay)
                 accepted += len(chunk)
                 yield len(chunk)
@@ -218,26 +215,25 @@ class FleetBroker(HookedBroker):
             error.add_note(f"The first {accepted:,} messages were accepted, the others were not sent.")
             raise
 
-    def accept(self, sealed: list[Sealed], delay: int | None, *, pauses: Sequence[float] = _PAUSES) -> None:
+    def accept(
+        self, sealed: list[Sealed], delay: int | None, *, marked: bool = False, pauses: Sequence[float] = _PAUSES
+    ) -> None:
         """Have Redis take messages, all or none, each queue's in their order.
 
-        Raises `NotAccepted`, of a Redis that does not answer after a try behind each of the pauses.
+        Ids that are `marked` are taken once for as long as their marks stand. Raises `NotAccepted`, of a Redis that
+        does not answer after a try behind each of the pauses.
         """
         ns, wait = self.namespace, self._real_ms(delay)
         queues: dict[str, list[str | bytes]] = {}
         for queue, id, encoded in sealed:
             queues.setdefault(queue, []).extend((id, encoded))
         asked = [keys.sender(ns, _sender.name), keys.awaited(ns)]
-        args: list[Any] = [
-            keys.wake(ns),
-            "" if wait is None else wait,
-            str(uuid.uuid4()),
-            _CALL_REMEMBERED,
-            len(queues),
-        ]
+        args: list[Any] = [keys.wake(ns), "" if wait is None else wait, str(uuid.uuid4()), _CALL_REMEMBERED]
+        args += [len(queues), _MARKED]
         for queue, messages in queues.items():
             asked += [keys.queue(ns, queue), keys.bodies(ns, queue), keys.due(ns, queue)]
             args += [queue, len(messages) // 2, *messages]
+        asked += [keys.outbox(ns)] if marked else []
         self._insist(lambda: self.own_scripts.enqueue(keys=asked, args=args), len(sealed), pauses)
 
     def _insist(self, ask: Callable[[], T], messages: int, pauses: Sequence[float]) -> T:
@@ -273,29 +269,3 @@ class _Sender(threading.local):
 
 
 _sender = _Sender()
-
-
-def _sealed(message: Message[Any]) -> tuple[str, bytes]:
-    """A message's Redis id and bytes."""
-    encoded = message.encode()
-    _check_size(message.actor_name, encoded)
-    return message.options["redis_message_id"], encoded
-
-
-def _chunks(sealed: Iterator[Sealed]) -> Iterator[list[Sealed]]:
-    """Runs of messages that are bounded in number and in bytes."""
-    chunk: list[Sealed] = []
-    size = 0
-    for one in sealed:
-        chunk.append(one)
-        size += len(one[2])
-        if len(chunk) == CHUNK or size >= CHUNK_BYTES:
-            yield chunk
-            chunk, size = [], 0
-    if chunk:
-        yield chunk
-
-
-def _check_size(actor: str, encoded: bytes) -> None:
-    if len(encoded) > LARGEST_MESSAGE:
-        raise MessageTooLarge(actor, len(encoded), LARGEST_MESSAGE)

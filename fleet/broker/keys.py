@@ -147,6 +147,11 @@ def parked(namespace: str, key: str) -> str:
     return f"{namespace}:fleet:parked:{key}"
 
 
+def outbox(namespace: str) -> str:
+    """Accepted ids of the outbox, by the server's seconds; each ends with its row, all after two silent days."""
+    return f"{namespace}:fleet:outbox"
+
+
 def relay_turn(namespace: str) -> str:
     """Stands while the outbox was just relayed, so that a fleet's supervisors take turns; expires within a second."""
     return f"{namespace}:fleet:relay"

@@ -64,10 +64,12 @@ class Slot(EngineBase):
 
 
 class OutboxRow(EngineBase):
-    """A message that stands for a commit until Redis has it (`fleet.outbox`); what Redis took has no row any more.
+    """A message that goes out with a commit (`fleet.outbox`).
 
     `message` is what will be sent, byte for byte, under `redis_id`; `delay` are night milliseconds from `written_at`.
-    The relay takes it from `relay_at` on. `refused` says why it could not be sent the last of `attempts` times.
+    `accepted_at` is when Redis took it. From `relay_at` on the relay takes the row: to send it, or, once it was
+    accepted, to delete it if Redis still knows of it. `refused` says why it could not be sent, the last of `attempts`
+    times.
     """
 
     __tablename__ = "outbox"
@@ -82,5 +84,6 @@ class OutboxRow(EngineBase):
     delay: Mapped[int | None] = mapped_column(BigInteger)
     written_at: Mapped[datetime] = mapped_column(DateTime(timezone=True), server_default=func.clock_timestamp())
     relay_at: Mapped[datetime] = mapped_column(DateTime(timezone=True))
+    accepted_at: Mapped[datetime | None] = mapped_column(DateTime(timezone=True))
     attempts: Mapped[int] = mapped_column(default=0, server_default="0")
     refused: Mapped[str | None]

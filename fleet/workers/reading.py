@@ -15,8 +15,8 @@ from dramatiq.common import q_name
 from dramatiq.errors import ActorNotFound
 from dramatiq.message import get_encoder
 
-from fleet.broker.broker import LARGEST_MESSAGE
 from fleet.broker.ends import End, Fetched
+from fleet.broker.sealing import LARGEST_MESSAGE
 from fleet.clock import clock
 from fleet.errors import FleetError, MessageTooLarge
 from fleet.logs import get_logger

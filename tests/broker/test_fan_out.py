@@ -10,7 +10,8 @@ import pytest
 from dramatiq.middleware import Middleware
 
 from fleet.broker import keys
-from fleet.broker.broker import CHUNK, CHUNK_BYTES, NotAccepted
+from fleet.broker.broker import NotAccepted
+from fleet.broker.sealing import CHUNK, CHUNK_BYTES
 from fleet.errors import MessageTooLarge
 from tests.broker.conftest import OwnRedis
 from tests.broker.station import QUEUE, Station

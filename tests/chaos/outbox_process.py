@@ -48,6 +48,8 @@ def kill_at(post: Post, number: int) -> None:
     event.listen(post.engine, "after_cursor_execute", step)
     post.engine.dialect.do_commit = around(step, post.engine.dialect.do_commit)  # type: ignore[method-assign]
     post.broker.accept = around(step, post.broker.accept)  # type: ignore[method-assign]
+    for command in ("zmscore", "zrem"):
+        setattr(post.broker.client, command, around(step, getattr(post.broker.client, command)))
 
 
 def sends(post: Post, number: int) -> None:
@@ -66,7 +68,7 @@ def sends(post: Post, number: int) -> None:
 
 def relays(post: Post, number: int) -> None:
     """A pass over what a sender has left."""
-    send, outbox._send = outbox._send, lambda unsent: None
+    send, outbox._send = outbox._send, lambda *_: None
     with post.session() as s:
         post.order(s, f"left behind {number}")
         post.order(s, f"left behind too {number}")
@@ -79,7 +81,7 @@ def relays(post: Post, number: int) -> None:
 
 def dies_before_its_send(post: Post, journal: str, name: str) -> None:
     """Commit, and die; the message is a job of the supervisors' tests that ends at once."""
-    outbox._send = lambda unsent: os.kill(os.getpid(), signal.SIGKILL)
+    outbox._send = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
     with post.session() as s:
         post.actor("wait", "jobs").send_on_commit(s, journal, name, "no file", 0.0)
         s.commit()

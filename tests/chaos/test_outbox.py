@@ -52,7 +52,7 @@ def play(post: Post, redis_url: str, database_url: str, *flow: str) -> subproces
     )
 
 
-@pytest.mark.parametrize(("flow", "boundaries"), [("send", 24), ("relay", 12)])
+@pytest.mark.parametrize(("flow", "boundaries"), [("send", 24), ("relay", 16)])
 def test_a_process_killed_at_any_boundary_loses_nothing_and_sends_nothing_that_was_rolled_back(
     post: Post, redis_url: str, migrated_url: str, flow: str, boundaries: int
 ) -> None:

@@ -79,11 +79,12 @@ class Post:
         bodies: Any = client.hgetall(keys.bodies(namespace, queue))
         return [dramatiq.Message.decode(bodies[id]).args[0] for id in ids]
 
-    def rows(self) -> list[OutboxRow]:
-        """What stands in the outbox."""
+    def rows(self, *, accepted: bool = False) -> list[OutboxRow]:
+        """What waits in the outbox; `accepted` for what Redis has and is kept for a while."""
         with self.session() as s:
             asked = select(OutboxRow).where(OutboxRow.namespace == self.broker.namespace)
-            return list(s.scalars(asked.order_by(OutboxRow.id)))
+            which = OutboxRow.accepted_at.is_not(None) if accepted else OutboxRow.accepted_at.is_(None)
+            return list(s.scalars(asked.where(which).order_by(OutboxRow.id)))
 
     def age(self, by: timedelta = timedelta(seconds=10)) -> None:
         """Let the rows of the outbox be older than they are."""

@@ -32,7 +32,7 @@ def post(redis_url: str, migrated_url: str, namespace: str) -> Iterator[Post]:
 def senders_that_crash(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Within it nothing is sent after a commit."""
     with monkeypatch.context() as patch:
-        patch.setattr(outbox, "_send", lambda unsent: None)
+        patch.setattr(outbox, "_send", lambda *_: None)
         yield
 
 
@@ -56,18 +56,65 @@ def test_the_relay_takes_what_is_older_than_two_seconds_in_its_order(
     assert (post.queued(), [row.attempts for row in post.rows()]) == (["a", "b"], [0])
 
 
-def test_a_row_that_redis_had_already_changes_nothing_while_its_message_waits(
-    post: Post, monkeypatch: pytest.MonkeyPatch
+def forget(post: Post, *keys_of_it: str) -> None:
+    """Redis forgets, as after a failover, or a message that ran and ended."""
+    post.broker.client.delete(*keys_of_it)
+
+
+@pytest.mark.parametrize("ended", [False, True], ids=["it waits", "it has run and ended"])
+def test_a_message_that_redis_had_before_a_crash_is_not_sent_again(
+    post: Post, monkeypatch: pytest.MonkeyPatch, ended: bool
 ) -> None:
-    """As after a crash between Redis's answer and the row's deletion."""
-    monkeypatch.setattr(outbox, "settle", lambda connection, done: None)
+    with monkeypatch.context() as patch:
+        patch.setattr(outbox, "settle", lambda connection, done: None)
+        with post.session() as s:
+            post.order(s, "a")
+            s.commit()
+    assert (post.queued(), len(post.rows())) == (["a"], 1)
+    if ended:
+        forget(post, keys.queue(post.broker.namespace, QUEUE), keys.bodies(post.broker.namespace, QUEUE))
+    post.age()
+    assert relay(post.engine, post.broker) == Relayed(sent=1)
+    assert (post.queued(), post.rows()) == ([] if ended else ["a"], [])
+
+
+def test_an_accepted_row_is_kept_for_fifteen_seconds_and_its_mark_goes_with_it(post: Post) -> None:
     with post.session() as s:
         post.order(s, "a")
         s.commit()
-    assert (post.queued(), len(post.rows())) == (["a"], 1)
-    post.age()
-    assert relay(post.engine, post.broker) == Relayed(sent=1)
-    assert (post.queued(), post.rows()) == (["a"], [])
+    marks = keys.outbox(post.broker.namespace)
+    assert post.broker.client.zcard(marks) == 1
+    assert 86_400 < post.broker.client.ttl(marks) <= 2 * 86_400  # type: ignore[operator]
+    post.age(timedelta(seconds=14))
+    assert relay(post.engine, post.broker) == Relayed()
+    post.age(timedelta(seconds=1))
+    assert relay(post.engine, post.broker) == Relayed(deleted=1)
+    assert (post.rows(accepted=True), post.broker.client.zcard(marks), post.queued()) == ([], 0, ["a"])
+
+
+def test_what_a_failover_forgot_is_sent_again_under_its_id(post: Post) -> None:
+    with post.session() as s:
+        for name in ("kept", "forgotten"):
+            post.order(s, name)
+            s.commit()
+    namespace, client = post.broker.namespace, post.broker.client
+    forgotten = post.rows(accepted=True)[1].redis_id
+    client.lrem(keys.queue(namespace, QUEUE), 0, forgotten)
+    client.hdel(keys.bodies(namespace, QUEUE), forgotten)
+    client.zrem(keys.outbox(namespace), forgotten)
+    post.age(timedelta(seconds=15))
+    assert relay(post.engine, post.broker) == Relayed(sent=1, forgotten=1, deleted=1)
+    assert post.queued() == ["kept", "forgotten"]
+    assert client.lrange(keys.queue(namespace, QUEUE), 1, 1) == [forgotten.encode()]
+
+
+def test_a_mark_that_nobody_took_away_goes_after_a_day(post: Post) -> None:
+    marks, (now, _) = keys.outbox(post.broker.namespace), post.broker.client.time()
+    post.broker.client.zadd(marks, {"old": now - 86_401, "young": now - 86_300})
+    with post.session() as s:
+        sent = post.ship.send_on_commit(s, "a")
+        s.commit()
+    assert set(post.broker.client.zrange(marks, 0, -1)) == {b"young", sent.options["redis_message_id"].encode()}
 
 
 def test_what_one_holds_the_others_pass_over(post: Post, monkeypatch: pytest.MonkeyPatch) -> None:

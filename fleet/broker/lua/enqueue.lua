@@ -1,8 +1,10 @@
 -- Accepts messages, each once. A call that repeats its sender's last one changes nothing: by then its messages may have
--- run and ended, so that their ids look new again.
--- KEYS[1] the sender's last call, KEYS[2] awaited queues, then three a queue: queue, bodies, delayed
+-- run and ended, so that their ids look new again. Messages of the outbox are marked as they are accepted, and while
+-- its mark stands an id is not new, however often it comes and whatever became of it.
+-- KEYS[1] the sender's last call, KEYS[2] awaited queues, then three a queue: queue, bodies, delayed; then the marks, if
+-- these messages are to be marked
 -- ARGV[1] wake channel, ARGV[2] delay in milliseconds ("" for none), ARGV[3] this call's id, ARGV[4] seconds it is
--- remembered, ARGV[5] number of queues n
+-- remembered, ARGV[5] number of queues n, ARGV[6] seconds that a mark stands at least
 -- then a queue after the other: its name, how many messages, and two a message: id, encoded message
 -- returns how many were new
 if redis.call("GET", KEYS[1]) == ARGV[3] then
@@ -13,10 +15,19 @@ if not redis.acl_check_cmd("PUBLISH", ARGV[1], "") then
     return redis.error_reply("NOPERM this user may not PUBLISH on " .. ARGV[1])
 end
 -- A key of another type must be found before the first write: an error half-way would leave half written.
-for i = 3, #KEYS, 3 do
+for i = 3, 3 * ARGV[5], 3 do
     redis.call("LLEN", KEYS[i])
     redis.call("HLEN", KEYS[i + 1])
     redis.call("ZCARD", KEYS[i + 2])
+end
+local marks, now = KEYS[3 + 3 * ARGV[5]], nil
+if marks then
+    now = tonumber(redis.call("TIME")[1])
+    -- Whoever marked these died before it could take the marks away; a bounded number a call.
+    local old = redis.call("ZRANGEBYSCORE", marks, "-inf", now - ARGV[6], "LIMIT", 0, 100)
+    if #old > 0 then
+        redis.call("ZREM", marks, unpack(old))
+    end
 end
 
 local function push(list, name, new)
@@ -41,12 +52,13 @@ local function delay(delayed, new)
     return false
 end
 
-local at, accepted = 6, 0
+local at, accepted = 7, 0
 for queue = 1, tonumber(ARGV[5]) do
     local place = queue * 3
     local name, last, new = ARGV[at], at + 1 + 2 * tonumber(ARGV[at + 1]), {}
     for i = at + 2, last, 2 do
-        if redis.call("HSETNX", KEYS[place + 1], ARGV[i], ARGV[i + 1]) == 1 then
+        local unmarked = not marks or redis.call("ZADD", marks, "NX", now, ARGV[i]) == 1
+        if unmarked and redis.call("HSETNX", KEYS[place + 1], ARGV[i], ARGV[i + 1]) == 1 then
             new[#new + 1] = ARGV[i]
         end
     end
@@ -62,6 +74,9 @@ for queue = 1, tonumber(ARGV[5]) do
         end
     end
     at, accepted = last + 1, accepted + #new
+end
+if marks then
+    redis.call("EXPIRE", marks, 2 * ARGV[6])
 end
 redis.call("SET", KEYS[1], ARGV[3], "EX", ARGV[4])
 return accepted

@@ -21,6 +21,7 @@ def upgrade() -> None:
         sa.Column("delay", sa.BigInteger()),
         sa.Column("written_at", sa.DateTime(timezone=True), nullable=False, server_default=sa.func.clock_timestamp()),
         sa.Column("relay_at", sa.DateTime(timezone=True), nullable=False),
+        sa.Column("accepted_at", sa.DateTime(timezone=True)),
         sa.Column("attempts", sa.Integer(), nullable=False, server_default="0"),
         sa.Column("refused", sa.String()),
     )
