@@ -63,7 +63,7 @@ class Journal:
                     input=given,
                     output=output,
                     duration_ms=took,
-                    stored_by=self._hold.token,
+                    stored_by=self._hold.message,
                 )
             )
         self.taken += 1

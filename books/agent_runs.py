@@ -44,7 +44,7 @@ def prepare(run_id: int, token: str) -> None:
 
     Raises what the model client raises; `LeaseLost`; `DeadlineExceeded`.
     """
-    hold = take(AgentRun, run_id, token=token, claimable=(RunStatus.QUEUED,))
+    hold = take(AgentRun, run_id, message=token, claimable=(RunStatus.QUEUED,))
     if hold is None:
         return
     journal = Journal(hold)
@@ -109,7 +109,7 @@ def submit_approved(run_id: int, token: str) -> None:
 
     Raises what the model client raises; `LeaseLost`; `DeadlineExceeded`.
     """
-    hold = take(AgentRun, run_id, token=token, claimable=(RunStatus.APPROVED,))
+    hold = take(AgentRun, run_id, message=token, claimable=(RunStatus.APPROVED,))
     if hold is None:
         return
     journal = Journal(hold)

@@ -53,7 +53,7 @@ def extract(attachment_id: int, token: str) -> None:
 
     Raises what the model client raises; `LeaseLost`; `DeadlineExceeded`.
     """
-    hold = take(Attachment, attachment_id, token=token, claimable=(AttachmentStatus.QUEUED,))
+    hold = take(Attachment, attachment_id, message=token, claimable=(AttachmentStatus.QUEUED,))
     if hold is None:
         return
     with hold.to_the_end(back_to=AttachmentStatus.QUEUED, failed=AttachmentStatus.FAILED):

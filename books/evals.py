@@ -13,12 +13,12 @@ from datetime import timedelta
 from typing import Any
 
 from dramatiq import Message
-from sqlalchemy import func, or_, select
+from sqlalchemy import or_, select
 from sqlalchemy.dialects.postgresql import insert
 
 from books import clients
 from books.auditing import CHECKS
-from books.leasing import take
+from books.leasing import end_lost, take
 from books.model import ModelUnavailable
 from books.models import AgentRun, Finding, RunKind, RunStatus
 from fleet.clock import clock
@@ -39,7 +39,7 @@ def run_evals(token: str) -> SweepResult:
 
     Raises `RetryLater` when questions were left because the model was busy or away.
     """
-    own_or_lapsed = or_(AgentRun.lease_token == token, AgentRun.lease_until < func.now())
+    own_or_lapsed = or_(AgentRun.lease_message == token, leases.lapsed(AgentRun))
     waiting = or_(AgentRun.status == RunStatus.QUEUED, (AgentRun.status == RunStatus.RUNNING) & own_or_lapsed)
     oldest_first = select(AgentRun.id).where(AgentRun.kind == RunKind.EVAL, waiting).order_by(AgentRun.id)
     with session() as s:
@@ -63,7 +63,7 @@ def run_evals(token: str) -> SweepResult:
 
 
 def _replay(run_id: int, token: str) -> None:
-    hold = take(AgentRun, run_id, token=token, claimable=(RunStatus.QUEUED,))
+    hold = take(AgentRun, run_id, message=token, claimable=(RunStatus.QUEUED,))
     if hold is None:
         return
     with hold.to_the_end(back_to=RunStatus.QUEUED, failed=RunStatus.FAILED):
@@ -78,10 +78,10 @@ def _replay(run_id: int, token: str) -> None:
 
 def evals_lost(message: Message[Any], reason: str) -> None:
     """End what a message that was cut off was asking; the questions it did not reach wait for the next evals."""
-    asking = select(AgentRun.id).where(AgentRun.kind == RunKind.EVAL, AgentRun.lease_token == message.message_id)
+    asking = select(AgentRun.id).where(AgentRun.kind == RunKind.EVAL, AgentRun.lease_message == message.message_id)
     with session() as s:
-        for run_id in s.scalars(asking).all():  # those that ended are left as they are
-            leases.finish(s, AgentRun, run_id, token=message.message_id, status=RunStatus.FAILED, outcome=reason)
+        for run_id in s.scalars(asking.where(AgentRun.status == RunStatus.RUNNING)).all():
+            end_lost(s, AgentRun, run_id, message, reason, failed=RunStatus.FAILED)
 
 
 def promote_findings() -> int:

@@ -40,7 +40,7 @@ def import_csv(job_id: int, token: str) -> None:
 
     Raises `LeaseLost`, `DeadlineExceeded`, and what the database raises.
     """
-    hold = take(ImportJob, job_id, token=token, claimable=(ImportStatus.QUEUED,))
+    hold = take(ImportJob, job_id, message=token, claimable=(ImportStatus.QUEUED,))
     if hold is None:
         return
     job = hold.row
@@ -68,7 +68,7 @@ def _import_rows(hold: Hold[ImportJob]) -> None:
         done, failed = job.rows_done + len(good), job.rows_failed + len(bad)
         with session() as s:
             hold.renew(s)
-            _store(s, job, good, hold.token)
+            _store(s, job, good, hold.message)
             _note(s, job.id, bad)
             values = {"rows_done": done, "rows_failed": failed, "rows_total": job.rows_total}
             s.execute(update(ImportJob).where(ImportJob.id == job.id).values(**values))
@@ -76,7 +76,7 @@ def _import_rows(hold: Hold[ImportJob]) -> None:
         progress.publish(done + failed, job.rows_total, "rows")
 
 
-def _store(s: Session, job: ImportJob, rows: Iterable[CsvRow], token: str) -> None:
+def _store(s: Session, job: ImportJob, rows: Iterable[CsvRow], message: str) -> None:
     values = [
         {
             "account_id": job.account_id,
@@ -87,7 +87,7 @@ def _store(s: Session, job: ImportJob, rows: Iterable[CsvRow], token: str) -> No
             "currency": row.currency,
             "counterparty": row.counterparty,
             "remittance": row.remittance,
-            "stored_by": token,
+            "stored_by": message,
         }
         for row in rows
     ]

@@ -2,11 +2,12 @@
 
 `take` claims; `Hold.to_the_end` turns the ways a body can fail into the row's status: a failure that is tried again
 hands the row back, the last failure ends it. A body that is cut off writes nothing: its actor's `on_lost` says with
-`lost` how far it came. All are conditional on the lease; a body that lost it raises `LeaseLost` at its next write and
-changes nothing.
+`lost` how far it came. All are conditional on the lease, which is this one delivery's of the message; a body that lost
+it raises `LeaseLost` at its next write and changes nothing.
 
-Not guaranteed: a terminal row after SIGKILL. Its message comes again and takes the row over by its id; failing that, a
-janitor ends the row once the lease has lapsed.
+Not guaranteed: a terminal row after SIGKILL. Its message comes again and takes the row over by its id, or, where it is
+refused or condemned instead, has `on_lost` end it; where the message is gone too, a janitor ends the row once the lease
+has lapsed.
 """
 
 from __future__ import annotations
@@ -18,9 +19,10 @@ from datetime import timedelta
 from typing import Any, Generic, TypeVar, cast
 
 from dramatiq import Message
+from sqlalchemy import ColumnElement
 from sqlalchemy.orm import Session
 
-from fleet.actor import FleetActor, current_message
+from fleet.actor import FleetActor, current_delivery, current_message
 from fleet.app import effective_retry, process_broker
 from fleet.budgets import budget_of
 from fleet.errors import FleetError, RetryLater
@@ -39,7 +41,7 @@ Row = TypeVar("Row", bound=Lease)
 
 
 class LeaseLost(FleetError):
-    """Raised when a body finds that its row is no longer its own; another message holds it, or a janitor ended it."""
+    """Raised when a body finds that its row is no longer its own; another delivery holds it, or a janitor ended it."""
 
 
 def lease_time() -> timedelta:
@@ -72,16 +74,17 @@ def _actor() -> FleetActor[Any, Any] | None:
 
 @dataclass
 class Hold(Generic[Row]):
-    """A row that is this message's until `finish`, or until its lease lapses."""
+    """A row that is this delivery's of a message until `finish`, or until it loses the lease."""
 
     model: type[Row]
     row: Row
+    message: str
     token: str
 
     def renew(self, s: Session) -> None:
         """Extend the lease in the caller's transaction; raises `LeaseLost`, which rolls that transaction back."""
         if not leases.renew(s, self.model, self.row.id, token=self.token, lease=lease_time()):
-            raise LeaseLost(f"{self.model.__name__} {self.row.id} is no longer held by message {self.token}.")
+            raise self._lost()
 
     def finish(self, status: str, outcome: str | None, s: Session | None = None, **values: Any) -> None:
         """End or hand back the row, in the caller's transaction if given; raises `LeaseLost`."""
@@ -91,7 +94,11 @@ class Hold(Generic[Row]):
             return
         held = leases.finish(s, self.model, self.row.id, token=self.token, status=status, outcome=outcome, **values)
         if not held:
-            raise LeaseLost(f"{self.model.__name__} {self.row.id} is no longer held by message {self.token}.")
+            raise self._lost()
+
+    def _lost(self) -> LeaseLost:
+        found = f"{self.model.__name__} {self.row.id} is no longer held by this delivery ({self.token})"
+        return LeaseLost(f"{found} of message {self.message}; what it did after that was not written.")
 
     @contextmanager
     def to_the_end(self, *, back_to: str, failed: str) -> Iterator[None]:
@@ -126,15 +133,43 @@ def lost(model: type[Lease], message: Message[Any], reason: str, *, failed: str)
     """
     row_id = next(iter((*message.args, *message.kwargs.values())))
     with session() as s:
-        ended = leases.finish(s, model, row_id, token=message.message_id, status=failed, outcome=reason)
+        ended = end_lost(s, model, row_id, message, reason, failed=failed)
     log.info("row_lost", row=f"{model.__name__} {row_id}", reason=reason, ended=ended)
 
 
-def take(model: type[Row], row_id: int, *, token: str, claimable: Sequence[str]) -> Hold[Row] | None:
-    """Claim a row for the message `token`; None, and a line in the log, if there is nothing to do on it."""
+def end_lost(
+    s: Session, model: type[Lease], row_id: object, message: Message[Any], reason: str, *, failed: str
+) -> bool:
+    """End one row of a message whose job was cut off; False if it has ended or is in other hands.
+
+    In the job's own thread only what this delivery holds: the process may have stood still for so long that the
+    message was delivered again, and the row is then its next delivery's.
+    """
+    current = current_message()
+    own = current_delivery() if current is not None and current.message_id == message.message_id else None
+    return leases.finish_lost(s, model, row_id, message=message.message_id, token=own, status=failed, outcome=reason)
+
+
+def take(
+    model: type[Row],
+    row_id: int,
+    *,
+    message: str,
+    claimable: Sequence[str],
+    only: ColumnElement[bool] | None = None,
+    **values: Any,
+) -> Hold[Row] | None:
+    """Claim a row for this delivery of a message; None, and a line in the log, if there is nothing to do on it.
+
+    `only` and `values` are those of `leases.claim`.
+    """
+    token = current_delivery()
     with session() as s:
-        row = leases.claim(s, model, row_id, token=token, lease=lease_time(), claimable=claimable)
+        lease = lease_time()
+        row = leases.claim(
+            s, model, row_id, message=message, token=token, lease=lease, claimable=claimable, only=only, **values
+        )
     if row is None:
-        log.info("row_not_claimed", row=f"{model.__name__} {row_id}", token=token)
+        log.info("row_not_claimed", row=f"{model.__name__} {row_id}", message_id=message)
         return None
-    return Hold(model, row, token)
+    return Hold(model, row, message, token)

@@ -72,7 +72,7 @@ def sync_transactions(account_id: int, token: str) -> None:
 
     Raises what the bank client raises, except `ConsentExpired`; `LeaseLost`; `DeadlineExceeded`.
     """
-    hold = take(BankAccount, account_id, token=token, claimable=_CLAIMABLE)
+    hold = take(BankAccount, account_id, message=token, claimable=_CLAIMABLE)
     if hold is None:
         return
     until = today()
@@ -96,7 +96,7 @@ def _store_pages(hold: Hold[BankAccount], since: date, until: date, pages: int) 
     for page in clients.bank().transactions(hold.row.external_id, since, until):
         with session() as s:
             hold.renew(s)
-            new += store(s, hold.row.id, page.transactions, stored_by=hold.token)
+            new += store(s, hold.row.id, page.transactions, stored_by=hold.message)
             done = hold.row.pages_done + 1
             s.execute(update(BankAccount).where(BankAccount.id == hold.row.id).values(pages_done=done))
         hold.row.pages_done = done

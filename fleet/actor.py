@@ -25,6 +25,7 @@ from dramatiq.middleware import CurrentMessage
 
 from fleet import deadline
 from fleet.broker import FleetBroker
+from fleet.broker.ends import Fetched
 from fleet.coroutines import to_sync
 from fleet.declarations import Budget, Retry
 from fleet.errors import BudgetInvalid, DeadlineExceeded, DeclarationInvalid
@@ -220,7 +221,18 @@ def current_message() -> Message[Any] | None:
 def current_message_id() -> str:
     """The id of the message this thread works on, the same over retries and redeliveries; outside a worker a fresh one.
 
-    It is the lease token of the rows a job works on: a redelivered message takes over the row it held.
+    Rows a job works on are leased to it: a redelivered message takes over the row it held.
     """
     message = current_message()
     return message.message_id if message is not None else str(uuid.uuid4())
+
+
+def current_delivery() -> str:
+    """A name of this delivery of the message that this thread works on, unlike that of any other; outside a worker a
+    fresh one.
+
+    It is the token of the leases that a job takes: what a delivery writes that was reaped meanwhile is told from what
+    the next one writes.
+    """
+    fetched = getattr(current_message(), "fetched", None)  # a stock worker's message has none
+    return f"{fetched.worker}:{fetched.delivery}" if isinstance(fetched, Fetched) else str(uuid.uuid4())

@@ -37,6 +37,8 @@ def _registered() -> dict[str, Any]:
         "sweep_rows": Counter("fleet_sweep_rows", "Rows of a sweep", ["sweep", "outcome"]),
         # Deadlines raised in bodies: the `first` of each, and those that were raised `again` since it did not leave.
         "deadlines": Counter("fleet_deadlines_raised", "Deadlines raised in bodies", ["strike"]),
+        # Writes of workers that had lost their row, by table: they changed nothing.
+        "stale_writes": Counter("fleet_stale_writes", "Late writes to rows that others hold", ["table"]),
         # Slots of the schedule, by entry and verdict (fired, coalesced, expired).
         "slots": Counter("fleet_slots", "Slots of the schedule", ["entry", "verdict"]),
         # Claims of slots by their messages, by entry and answer (first, again, taken_over, discarded, waits,
@@ -93,6 +95,10 @@ def sweep_rows(sweep: str, done: int, failed: int) -> None:
 
 def deadline_raised(again: bool) -> None:
     _metrics()["deadlines"].labels("again" if again else "first").inc()
+
+
+def stale_write(table: str) -> None:
+    _metrics()["stale_writes"].labels(table).inc()
 
 
 def slot(entry: str, verdict: str, count: int = 1) -> None:

@@ -40,7 +40,7 @@ class AccountStatus(StrEnum):
 class BankAccount(Lease, Base):
     """An account. One without a connection is filled by hand (imports) and is never synced.
 
-    `lease_token` is the message that synced it last, also after it ended. `pages_done` counts the pages that its
+    `lease_message` is the message that synced it last, also after it ended. `pages_done` counts the pages that its
     current or last sync committed. `synced_through` is the last day that a whole sync covered.
     """
 

@@ -1,13 +1,13 @@
 """Rows that work passes through: a status, and a lease that says whose they are and until when.
 
-A job claims a row with its message id as token, in one conditional UPDATE, and every later write is conditional on
-that token: the late write of a worker that lost its row changes nothing and returns False. A message that is
-delivered again after a crash takes its row over at once, by the token; anybody else waits for the lease to lapse.
-Leases are real time, by the database's clock.
+A lease has two names on it. `lease_message` is the message that the row is worked on for: a message is delivered again
+only after its former delivery was reaped, so it takes its row over at once; any other message waits for the lease to
+lapse. `lease_token` is that one delivery: every later write is conditional on it, so the late write of a worker that
+lost its row, be it to the second delivery of its own message, changes nothing, returns False and is counted
+(`fleet_stale_writes`). Leases are real time, by the database's clock.
 
-Not guaranteed: that a row whose worker died is ended; a janitor does that once the lease has lapsed. Nor that two
-deliveries of one message are told apart: they share the token, so a worker that was wrongly taken for dead can still
-write to the row that its message's second delivery works on.
+Not guaranteed: that a row is ended whose worker died and whose message is gone as well; a janitor does that once the
+lease has lapsed. A row that says running and has no lease, from before there were any, counts as lapsed.
 """
 
 from __future__ import annotations
@@ -16,8 +16,10 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
-from sqlalchemy import DateTime, and_, func, or_, update
+from sqlalchemy import ColumnElement, DateTime, and_, func, or_, select, update
 from sqlalchemy.orm import Mapped, Session, mapped_column
+
+from fleet import metrics
 
 RUNNING = "running"
 
@@ -25,9 +27,11 @@ RUNNING = "running"
 class Lease:
     """Mixin for such rows. `outcome` is one sentence for a person; `attempts` counts claims."""
 
+    __tablename__: str
     id: Mapped[Any]
     status: Mapped[str] = mapped_column(index=True)
     lease_token: Mapped[str | None]
+    lease_message: Mapped[str | None]
     lease_until: Mapped[datetime | None] = mapped_column(DateTime(timezone=True))
     attempts: Mapped[int] = mapped_column(default=0, server_default="0")
     started_at: Mapped[datetime | None] = mapped_column(DateTime(timezone=True))
@@ -38,37 +42,44 @@ class Lease:
 Row = TypeVar("Row", bound=Lease)
 
 
+def lapsed(model: type[Lease]) -> ColumnElement[bool]:
+    """Of a row that says running: nobody holds it any more. It has no lease, or one whose end has passed."""
+    return or_(model.lease_until.is_(None), model.lease_until < func.now())
+
+
 def claim(
     s: Session,
     model: type[Row],
     row_id: object,
     *,
+    message: str,
     token: str,
     lease: timedelta,
     claimable: Sequence[str],
     running: str = RUNNING,
+    only: ColumnElement[bool] | None = None,
+    **values: Any,
 ) -> Row | None:
-    """Take a row for the message `token`; None if another message holds it, or its status is not claimable.
+    """Take a row for the delivery `token` of a message; None if another message holds it, or it is not claimable.
 
-    A running row is taken when the token is its own (the message came again) or its lease has lapsed.
+    A running row is taken when it is the message's own (which then came again) or its lease has lapsed. `only` is one
+    more condition on the row, and `values` are written to it in the same statement.
     """
+    mine_or_lapsed = or_(model.lease_message == message, lapsed(model))
+    free = or_(model.status.in_(claimable), and_(model.status == running, mine_or_lapsed))
     return s.scalars(
         update(model)
-        .where(
-            model.id == row_id,
-            or_(
-                model.status.in_(claimable),
-                and_(model.status == running, or_(model.lease_token == token, model.lease_until < func.now())),
-            ),
-        )
+        .where(model.id == row_id, free, *([] if only is None else [only]))
         .values(
             status=running,
             lease_token=token,
+            lease_message=message,
             lease_until=func.now() + lease,
             attempts=model.attempts + 1,
             started_at=func.now(),
             finished_at=None,
             outcome=None,
+            **values,
         )
         .returning(model),
         execution_options={"populate_existing": True},
@@ -78,7 +89,7 @@ def claim(
 def renew(
     s: Session, model: type[Row], row_id: object, *, token: str, lease: timedelta, running: str = RUNNING
 ) -> bool:
-    """Move the end of a held lease to `lease` from now; False if the row is no longer this message's."""
+    """Move the end of a held lease to `lease` from now; False if the row is no longer this delivery's."""
     return _change(s, model, row_id, token, running, {"lease_until": func.now() + lease})
 
 
@@ -93,16 +104,56 @@ def finish(
     running: str = RUNNING,
     **values: Any,
 ) -> bool:
-    """End (or hand back) a held row; False, and nothing changed, if the row is no longer this message's."""
-    ended = {"status": status, "outcome": outcome, "finished_at": func.now(), "lease_until": None, **values}
-    return _change(s, model, row_id, token, running, ended)
+    """End (or hand back) a held row; False, and nothing changed, if the row is no longer this delivery's."""
+    return _change(s, model, row_id, token, running, {**_ended(status, outcome), **values})
+
+
+def finish_lost(
+    s: Session,
+    model: type[Row],
+    row_id: object,
+    *,
+    message: str,
+    status: str,
+    outcome: str,
+    token: str | None = None,
+    running: str = RUNNING,
+) -> bool:
+    """End the row of a job that was cut off; False if it has ended, or is another message's.
+
+    Without a `token` whichever delivery of the message held it: all of them are over. With one, only that delivery's;
+    a row that the message's next delivery holds is left to it, and that is counted.
+    """
+    mine = [model.lease_message == message, *([] if token is None else [model.lease_token == token])]
+    if _update(s, model, row_id, running, mine, _ended(status, outcome)):
+        return True
+    if token is not None and _holder(s, model, row_id, running) is not None:
+        metrics.stale_write(model.__tablename__)
+    return False
+
+
+def _holder(s: Session, model: type[Row], row_id: object, running: str) -> str | None:
+    return s.scalar(select(model.lease_token).where(model.id == row_id, model.status == running))
+
+
+def _ended(status: str, outcome: str | None) -> dict[str, Any]:
+    return {"status": status, "outcome": outcome, "finished_at": func.now(), "lease_until": None}
 
 
 def _change(s: Session, model: type[Row], row_id: object, token: str, running: str, values: dict[str, Any]) -> bool:
-    statement = (
-        update(model)
-        .where(model.id == row_id, model.lease_token == token, model.status == running)
-        .values(**values)
-        .returning(model.id)
-    )
-    return s.execute(statement).one_or_none() is not None
+    held = _update(s, model, row_id, running, [model.lease_token == token], values)
+    if not held:
+        metrics.stale_write(model.__tablename__)
+    return held
+
+
+def _update(
+    s: Session,
+    model: type[Row],
+    row_id: object,
+    running: str,
+    mine: Sequence[ColumnElement[bool]],
+    values: dict[str, Any],
+) -> bool:
+    held = update(model).where(model.id == row_id, model.status == running, *mine)
+    return s.execute(held.values(**values).returning(model.id)).one_or_none() is not None

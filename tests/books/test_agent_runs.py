@@ -107,7 +107,7 @@ def test_an_approved_run_is_submitted_once(migrated: object, world: Any) -> None
     world.reply = lambda *_: completion("OK")
     agent_runs.submit_approved(row, token="m1")
     agent_runs.submit_approved(row, token="m2")
-    assert (now(row).status, now(row).lease_token, world.count("chat")) == (RunStatus.SUBMITTED, "m1", 1)
+    assert (now(row).status, now(row).lease_message, world.count("chat")) == (RunStatus.SUBMITTED, "m1", 1)
 
 
 def test_a_check_that_says_stop_keeps_the_run_in_the_house(migrated: object, world: Any) -> None:

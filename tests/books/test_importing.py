@@ -109,7 +109,7 @@ def test_a_job_that_ended_is_not_imported_again(migrated: object, tmp_path: Path
     job = job_for(write_good_csv(tmp_path / "good.csv", 3, TODAY))
     importing.import_csv(job, token="m1")
     importing.import_csv(job, token="m2")
-    assert now(job).lease_token == "m1"
+    assert now(job).lease_message == "m1"
     assert stored(job) == GOOD_ROWS
 
 

@@ -37,21 +37,25 @@ def lapse(row_id: int) -> None:
 
 
 def test_a_second_message_does_not_get_a_row_that_is_held(row: int) -> None:
-    assert take(Attachment, row, token="first", claimable=CLAIMABLE)
-    assert take(Attachment, row, token="second", claimable=CLAIMABLE) is None
+    assert take(Attachment, row, message="first", claimable=CLAIMABLE)
+    assert take(Attachment, row, message="second", claimable=CLAIMABLE) is None
 
 
-def test_the_same_message_takes_its_row_over_at_once(row: int) -> None:
-    assert take(Attachment, row, token="first", claimable=CLAIMABLE)
-    again = take(Attachment, row, token="first", claimable=CLAIMABLE)
-    assert again is not None
+def test_the_same_message_takes_its_row_over_at_once_and_what_held_it_before_writes_no_more(row: int) -> None:
+    zombie = take(Attachment, row, message="first", claimable=CLAIMABLE)
+    again = take(Attachment, row, message="first", claimable=CLAIMABLE)
+    assert zombie is not None and again is not None
     assert again.row.attempts == 2
+    with pytest.raises(LeaseLost, match="of message first; what it did after that was not written"):
+        zombie.finish(AttachmentStatus.READ, "late")
+    again.finish(AttachmentStatus.READ, "read")
+    assert now(row).outcome == "read"
 
 
 def test_after_the_lease_lapsed_the_first_message_can_write_no_more(row: int) -> None:
-    first = take(Attachment, row, token="first", claimable=CLAIMABLE)
+    first = take(Attachment, row, message="first", claimable=CLAIMABLE)
     lapse(row)
-    second = take(Attachment, row, token="second", claimable=CLAIMABLE)
+    second = take(Attachment, row, message="second", claimable=CLAIMABLE)
     assert first
     assert second
     with pytest.raises(LeaseLost):
@@ -67,7 +71,7 @@ def message(row_id: int, id: str, **kwargs: int) -> Message[None]:
 
 
 def test_a_deadline_goes_on_up_and_leaves_the_row_to_the_hand_that_ends_it(row: int) -> None:
-    hold = take(Attachment, row, token="first", claimable=CLAIMABLE)
+    hold = take(Attachment, row, message="first", claimable=CLAIMABLE)
     assert hold
     with pytest.raises(DeadlineExceeded), hold.to_the_end(back_to="queued", failed="failed"):
         raise DeadlineExceeded("timed out after 1 of 2 pages")
@@ -77,13 +81,13 @@ def test_a_deadline_goes_on_up_and_leaves_the_row_to_the_hand_that_ends_it(row: 
 
 
 def test_the_row_of_a_lost_job_is_ended_by_a_name_too(row: int) -> None:
-    assert take(Attachment, row, token="first", claimable=CLAIMABLE)
+    assert take(Attachment, row, message="first", claimable=CLAIMABLE)
     lost(Attachment, message(row, "first", attachment_id=row), "hard budget", failed="failed")
     assert (now(row).status, now(row).outcome) == ("failed", "hard budget")
 
 
 def test_a_row_that_ended_or_is_another_messages_is_left_as_it_is(row: int) -> None:
-    hold = take(Attachment, row, token="first", claimable=CLAIMABLE)
+    hold = take(Attachment, row, message="first", claimable=CLAIMABLE)
     assert hold
     lost(Attachment, message(row, "second"), "hard budget", failed="failed")
     assert now(row).status == "running"
@@ -93,9 +97,9 @@ def test_a_row_that_ended_or_is_another_messages_is_left_as_it_is(row: int) -> N
 
 
 def test_a_failure_that_is_tried_again_hands_the_row_back(row: int) -> None:
-    hold = take(Attachment, row, token="first", claimable=CLAIMABLE)
+    hold = take(Attachment, row, message="first", claimable=CLAIMABLE)
     assert hold
     with pytest.raises(OSError, match="on fire"), hold.to_the_end(back_to="queued", failed="failed"):
         raise OSError("disk on fire")
     assert (now(row).status, now(row).outcome) == ("queued", "will be tried again: disk on fire")
-    assert take(Attachment, row, token="second", claimable=CLAIMABLE)
+    assert take(Attachment, row, message="second", claimable=CLAIMABLE)

@@ -60,7 +60,14 @@ def add(row: Any, *, lapsed: bool = True, **values: Any) -> int:
         model = type(row)
         until = func.now() + timedelta(minutes=-1 if lapsed else 5)
         started = func.now() - timedelta(minutes=64)
-        held = {"lease_until": until, "started_at": started, "lease_token": "m1", "attempts": 1, **values}
+        held = {
+            "lease_until": until,
+            "started_at": started,
+            "lease_token": "d1",
+            "lease_message": "m1",
+            "attempts": 1,
+            **values,
+        }
         s.execute(update(model).where(model.id == row.id).values(**held))
         return int(row.id)
 

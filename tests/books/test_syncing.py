@@ -70,7 +70,7 @@ def test_a_first_sync_takes_two_pages_and_says_what_it_found(account: int, world
     row = now(account)
     assert stored(account) == {"a": True, "b": True, "c": False}
     assert (row.status, row.outcome, row.pages_done) == ("idle", "3 transactions, 3 new", 2)
-    assert row.lease_token == "m1"
+    assert row.lease_message == "m1"
     assert row.lease_until is None
     assert row.last_synced_at
 
@@ -93,11 +93,16 @@ def test_a_pending_row_becomes_booked_and_never_pending_again(account: int, worl
 
 def test_an_account_that_another_message_holds_is_left_alone(account: int, world: Any) -> None:
     with session() as s:
-        held = {"status": "running", "lease_token": "other", "lease_until": func.now() + timedelta(minutes=5)}
+        held = {
+            "status": "running",
+            "lease_token": "other",
+            "lease_message": "other",
+            "lease_until": func.now() + timedelta(minutes=5),
+        }
         s.execute(update(BankAccount).where(BankAccount.id == account).values(**held))
     syncing.sync_transactions(account, token="m1")
     assert world.asked == []
-    assert now(account).lease_token == "other"
+    assert now(account).lease_message == "other"
 
 
 def test_a_lost_lease_stops_the_sync_before_the_page_is_stored(account: int, world: Any) -> None:

@@ -1,0 +1,26 @@
+"""A lease names the message that a row is worked on for beside the one delivery that holds it.
+
+Until now the token was the message, so a row that is held while this runs is its message's afterwards too.
+"""
+
+import sqlalchemy as sa
+from alembic import op
+
+revision = "books_0002"
+down_revision = "books_0001"
+branch_labels = None
+depends_on = None
+
+LEASED = ("bank_accounts", "attachments", "agent_runs", "import_jobs")
+
+
+def upgrade() -> None:
+    for table in LEASED:
+        op.add_column(table, sa.Column("lease_message", sa.String()))
+        op.execute(f"UPDATE {table} SET lease_message = lease_token WHERE lease_token IS NOT NULL")
+
+
+def downgrade() -> None:
+    for table in LEASED:
+        op.execute(f"UPDATE {table} SET lease_token = lease_message WHERE lease_message IS NOT NULL")
+        op.drop_column(table, "lease_message")
