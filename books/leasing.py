@@ -1,9 +1,9 @@
 """Holds a row for the message that works on it, and leaves it readable however the work ends.
 
 `take` claims; `Hold.to_the_end` turns the ways a body can fail into the row's status: a failure that is tried again
-hands the row back, the last failure ends it. A body that is cut off writes nothing: its actor's `on_lost` says with
-`lost` how far it came. All are conditional on the lease, which is this one delivery's of the message; a body that lost
-it raises `LeaseLost` at its next write and changes nothing.
+hands the row back, as the interrupt of a drain does; the last failure ends it. A body that is cut off writes nothing:
+its actor's `on_lost` says with `lost` how far it came. All are conditional on the lease, which is this one delivery's
+of the message; a body that lost it raises `LeaseLost` at its next write and changes nothing.
 
 Not guaranteed: a terminal row after SIGKILL. Its message comes again and takes the row over by its id, or, where it is
 refused or condemned instead, has `on_lost` end it; where the message is gone too, a janitor ends the row once the lease
@@ -19,12 +19,14 @@ from datetime import timedelta
 from typing import Any, Generic, TypeVar, cast
 
 from dramatiq import Message
+from dramatiq.middleware import Shutdown
 from sqlalchemy import ColumnElement
 from sqlalchemy.orm import Session
 
+from fleet import wire
 from fleet.actor import FleetActor, current_delivery, current_message
 from fleet.app import effective_retry, process_broker
-from fleet.budgets import budget_of
+from fleet.budgets import budget_of, longest_hard
 from fleet.errors import FleetError, RetryLater
 from fleet.logs import get_logger
 from fleet.storage import leases, session
@@ -32,9 +34,7 @@ from fleet.storage.leases import Lease
 
 log = get_logger(__name__)
 
-SLACK = timedelta(
-    seconds=30
-)  # the supervisor takes a job away within 2 s of its hard budget; the rest is for a slow database
+SLACK = timedelta(seconds=30)  # the supervisor acts within 2 s of a hard budget; the rest is for a slow database
 OUTSIDE_A_WORKER = timedelta(minutes=15)
 
 Row = TypeVar("Row", bound=Lease)
@@ -45,10 +45,16 @@ class LeaseLost(FleetError):
 
 
 def lease_time() -> timedelta:
-    """How long this job may hold a row: its hard budget and some slack, so that a lapsed lease means a dead worker."""
-    message = current_message()
-    held = budget_of(process_broker(), message) if message is not None else None
-    return held.budget.hard + SLACK if held is not None else OUTSIDE_A_WORKER
+    """How long this job may hold a row, so that a lapsed lease means a dead worker.
+
+    That is its hard budget, and the lane's longest one: so long may a process live that is retired for a job past its
+    hard budget, and with it that job, which nobody can take the row from.
+    """
+    message, broker = current_message(), process_broker()
+    held = budget_of(broker, message) if message is not None else None
+    if message is None or held is None:
+        return OUTSIDE_A_WORKER
+    return held.budget.hard + longest_hard(broker, message.queue_name) + SLACK
 
 
 def _is_parked(error: Exception) -> bool:
@@ -102,7 +108,7 @@ class Hold(Generic[Row]):
 
     @contextmanager
     def to_the_end(self, *, back_to: str, failed: str) -> Iterator[None]:
-        """An `Exception` that the block raises is raised on, after the row says it.
+        """An `Exception`, or a `Shutdown`, that the block raises is raised on, after the row says it.
 
         `back_to` is the status of a row whose message will be tried again. After a deadline the row is ended by its
         actor's `on_lost` (`lost`), which no second deadline can cut.
@@ -110,6 +116,9 @@ class Hold(Generic[Row]):
         try:
             yield
         except LeaseLost:
+            raise
+        except Shutdown:
+            self._say(back_to, "its worker was stopped; runs again")
             raise
         except Exception as error:
             if is_last_attempt() and not _is_parked(error):
@@ -142,12 +151,11 @@ def end_lost(
 ) -> bool:
     """End one row of a message whose job was cut off; False if it has ended or is in other hands.
 
-    In the job's own thread only what this delivery holds: the process may have stood still for so long that the
-    message was delivered again, and the row is then its next delivery's.
+    After a soft deadline only what that delivery holds: its process may have stood still for so long that the message
+    was delivered again, and the row is then its next delivery's.
     """
-    current = current_message()
-    own = current_delivery() if current is not None and current.message_id == message.message_id else None
-    return leases.finish_lost(s, model, row_id, message=message.message_id, token=own, status=failed, outcome=reason)
+    token = message.options.get(wire.DELIVERY)
+    return leases.finish_lost(s, model, row_id, message=message.message_id, token=token, status=failed, outcome=reason)
 
 
 def take(

@@ -4,7 +4,8 @@ Message options of Nightshift: `entry` and `slot` on the message of a slot, `ori
 `expires_at` on both; `nonce` is drawn at each fire, since the id of a slot's message is always the same. What a person
 fires by hand has an `entry` and a `nonce`, and no `slot`. Slots and expiries are night time. `lost` is a sentence on a
 message that stands for a job which was cut off (its id is the job's and `-lost`): instead of the body, `on_lost` of its
-actor is called.
+actor is called. `delivery` is never sent: on what `on_lost` is called with it names the one delivery that was cut off,
+where another may be running.
 
 Of stock producers `time_limit` (how long a job may take) and `max_age` (from the message's own timestamp) are heard,
 both in real time.
@@ -20,6 +21,7 @@ NONCE = "nonce"
 ORIGIN = "origin"
 EXPIRES_AT = "expires_at"
 LOST, LOST_SUFFIX = "lost", "-lost"
+DELIVERY = "delivery"
 TIME_LIMIT, MAX_AGE = "time_limit", "max_age"
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

@@ -1,8 +1,9 @@
 """What runs instead of a body, and after one, for a job that was cut off: its actor's `on_lost`.
 
 After a soft deadline it runs in the job's own thread, disarmed; its failure is said and never changes how the message
-ends. After a hard budget, or the death of its process, it comes as a message of its own with the option `lost`, which
-is run here in place of the body, under the actor's soft budget and with its retries.
+ends. So it does for a message that is refused when it comes again (it expired) after its first process died: nobody
+else will end what that left. After a hard budget, or the death of its process, it comes as a message of its own with
+the option `lost`, which is run here in place of the body, under the actor's soft budget and with its retries.
 
 Not guaranteed: that it runs at all when the process dies meanwhile, or that it runs once. A row's lease is what ends it
 in the first case, and its token what makes the second harmless.
@@ -13,11 +14,14 @@ from __future__ import annotations
 from typing import Any
 
 from dramatiq import Actor, Message, MessageProxy
+from redis import RedisError
 
 from fleet import wire
-from fleet.actor import FleetActor
+from fleet.actor import FleetActor, current_delivery
+from fleet.broker import FleetBroker, keys
 from fleet.errors import DeadlineExceeded
 from fleet.logs import get_logger
+from fleet.workers.reading import FleetMessage
 
 log = get_logger(__name__)
 
@@ -36,16 +40,35 @@ def after_deadline(actor: Actor[..., Any], message: MessageProxy, failure: BaseE
     """Have the actor end what a job left whose soft budget ended; does nothing after any other failure."""
     if not isinstance(failure, DeadlineExceeded) or wire.LOST in message.options:
         return
+    _tell(actor, message, str(failure), **{wire.DELIVERY: current_delivery()})
+
+
+def after_refusal(actor: Actor[..., Any], message: FleetMessage, refusal: BaseException, broker: FleetBroker) -> None:
+    """Have the actor end what an earlier delivery left that was lost, if this one will not run; else does nothing."""
+    if not isinstance(actor, FleetActor) or actor.on_lost is None or wire.LOST in message.options:
+        return
+    fetched = message.fetched
+    try:
+        raw = fetched.id.encode(errors="surrogateescape")
+        lost = broker.client.hexists(keys.losses(broker.namespace, fetched.queue), raw)
+    except RedisError as error:  # then its row waits for a janitor
+        log.warning("losses_unknown", actor=message.actor_name, message_id=message.message_id, error=str(error))
+        return
+    if lost:
+        _tell(actor, message, f"its worker was lost, and it did not run again: {refusal}")
+
+
+def _tell(actor: Actor[..., Any], message: MessageProxy, reason: str, **options: str) -> None:
     if isinstance(actor, FleetActor) and actor.on_lost is not None:
         try:
-            actor.on_lost(_original(message), str(failure))
+            actor.on_lost(_original(message, **options), reason)
         except BaseException as error:  # whatever it is, the message ends as it would have
             log.exception("on_lost_failed", actor=message.actor_name, message_id=message.message_id, error=repr(error))
 
 
-def _original(message: MessageProxy) -> Message[Any]:
+def _original(message: MessageProxy, **more: str) -> Message[Any]:
     """The message whose job was lost, under the id that its rows know."""
-    options = {name: value for name, value in message.options.items() if name != wire.LOST}
+    options = {name: value for name, value in message.options.items() if name != wire.LOST} | more
     return Message(
         queue_name=message.queue_name,
         actor_name=message.actor_name,

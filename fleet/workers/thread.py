@@ -27,7 +27,7 @@ from fleet.budgets import budget_of
 from fleet.clock import clock
 from fleet.logs import get_logger
 from fleet.workers.board import SlotWriter
-from fleet.workers.lost import after_deadline, run_body
+from fleet.workers.lost import after_deadline, after_refusal, run_body
 from fleet.workers.reading import FleetMessage, read, unreadable
 from fleet.workers.ready import Ready
 
@@ -145,6 +145,7 @@ class FleetWorkerThread(WorkerThread):
             self.broker.emit_after("skip_message", message)
             if isinstance(error, _Retiring):
                 return message.fetched.end("back")
+            after_refusal(self.broker.get_actor(message.actor_name), message, error, self.broker)
             return self._settled(message, settling, skipped=error)
         except BaseException as error:
             failure = error

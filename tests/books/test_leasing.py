@@ -6,10 +6,12 @@ from datetime import timedelta
 
 import pytest
 from dramatiq import Message
+from dramatiq.middleware import Shutdown
 from sqlalchemy import func, update
 
 from books.leasing import LeaseLost, lost, take
 from books.models import Attachment, AttachmentStatus
+from fleet import wire
 from fleet.errors import DeadlineExceeded
 from fleet.storage import session
 
@@ -94,6 +96,24 @@ def test_a_row_that_ended_or_is_another_messages_is_left_as_it_is(row: int) -> N
     hold.finish("read", "read")
     lost(Attachment, message(row, "first"), "hard budget", failed="failed")
     assert (now(row).status, now(row).outcome) == ("read", "read")
+
+
+def test_the_interrupt_of_a_drain_hands_the_row_back(row: int) -> None:
+    hold = take(Attachment, row, message="first", claimable=CLAIMABLE)
+    assert hold
+    with pytest.raises(Shutdown), hold.to_the_end(back_to="queued", failed="failed"):
+        raise Shutdown
+    assert (now(row).status, now(row).outcome) == ("queued", "its worker was stopped; runs again")
+
+
+def test_a_deadline_ends_only_what_its_own_delivery_holds(row: int) -> None:
+    zombie = take(Attachment, row, message="first", claimable=CLAIMABLE)
+    heir = take(Attachment, row, message="first", claimable=CLAIMABLE)
+    assert zombie and heir
+    lost(Attachment, message(row, "first").copy(options={wire.DELIVERY: zombie.token}), "late", failed="failed")
+    assert now(row).status == "running"
+    lost(Attachment, message(row, "first").copy(options={wire.DELIVERY: heir.token}), "in time", failed="failed")
+    assert (now(row).status, now(row).outcome) == ("failed", "in time")
 
 
 def test_a_failure_that_is_tried_again_hands_the_row_back(row: int) -> None:

@@ -130,6 +130,29 @@ def test_a_job_that_fails_or_ends_by_itself_is_not_lost(house: Any, told: list[A
     assert told == [] and len(house.dead()) == 1
 
 
+def test_a_message_that_expires_and_was_never_lost_is_no_lost_job(house: Any, told: list[Any]) -> None:
+    job = queue("work").actor(budget=SHORT, on_lost=lambda *lost: told.append(lost), name="job")(lambda: None)
+    job.send_with_options(expires_at=wire.to_ms(clock.now() - timedelta(seconds=1)))
+    house.work()
+    house.until_idle()
+    assert told == []
+
+
+def test_a_message_that_was_lost_with_its_worker_and_then_expires_has_its_row_ended(
+    house: Any, told: list[Any], lines: list[Any]
+) -> None:
+    job = queue("work").actor(budget=SHORT, on_lost=lambda *lost: told.append(lost), name="job")(lambda: None)
+    sent = job.send_with_options(expires_at=wire.to_ms(clock.now() - timedelta(seconds=1)))
+    losses = keys.losses(house.broker.namespace, "work")
+    house.broker.client.hset(losses, sent.options["redis_message_id"], 1)
+    house.work()
+    house.until_idle()
+    ((message, reason),) = told
+    assert message.message_id == sent.message_id
+    assert reason.startswith("its worker was lost, and it did not run again: job expired 0:00:01")
+    assert house.broker.client.hlen(losses) == 0 and house.dead() == []
+
+
 def test_a_message_that_stands_for_a_lost_job_runs_on_lost_instead_of_the_body(house: Any, told: list[Any]) -> None:
     ran: list[str] = []
 
