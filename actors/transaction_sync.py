@@ -8,7 +8,7 @@ from typing import Any
 from dramatiq import Message
 
 from fleet import Budget, queue
-from fleet.actor import current_message_id
+from fleet.actor import current_asked_at, current_message_id
 
 transaction_sync = queue("transaction_sync")
 
@@ -21,10 +21,11 @@ transaction_sync = queue("transaction_sync")
     )
 )
 def update_all_transactions() -> None:
-    """Fan out to every connected account."""
+    """Fan out to every connected account that was not synced since."""
     from books import syncing
 
-    update_transactions_by_bank_account.send_many((account_id,) for account_id in syncing.connected_accounts())
+    accounts = syncing.accounts_to_sync(current_asked_at())
+    update_transactions_by_bank_account.send_many((account_id,) for account_id in accounts)
 
 
 def account_lost(message: Message[Any], reason: str) -> None:
@@ -43,7 +44,7 @@ def update_transactions_by_bank_account(account_id: int) -> None:
     """Bring one account's transactions up to date."""
     from books import syncing
 
-    syncing.sync_transactions(account_id, token=current_message_id())
+    syncing.sync_transactions(account_id, token=current_message_id(), asked_at=current_asked_at())
 
 
 @transaction_sync.actor  # the lane's budget

@@ -102,7 +102,8 @@ def recover_stuck_syncs() -> None:
     done = Pass()
     try:
         with session() as s:
-            freed = _move(s, BankAccount, lapsed, {"status": AccountStatus.IDLE, "outcome": said, "lease_until": None})
+            values = {"status": AccountStatus.IDLE, "outcome": said, "lease_until": None, "covers_until": None}
+            freed = _move(s, BankAccount, lapsed, values)
         done.send("update_transactions_by_bank_account", freed)
     finally:
         done.say("recover_stuck_syncs")

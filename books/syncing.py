@@ -4,6 +4,10 @@ A sync goes through its span oldest page first. Each page is stored in one trans
 so what is committed is whole pages, and a row is stored once however often it is sent: (account, external id) is unique
 and a pending row becomes booked in place, never the other way round.
 
+A request (a slot's, or one that a person sent) is answered by any sync that began after it was made, so of many
+messages for one slot, or for requests of one moment, one syncs: the UPDATE that takes the account also claims it for
+the request (docs/decisions/0007).
+
 Not guaranteed: that the bank shows everything it has. Each sync looks ten days behind the last one for what came late.
 On failure: an expired consent ends the account for its owner; a busy bank hands it back and the message is tried again;
 a deadline leaves "timed out after 1 of 2 pages", and the next slot starts over.
@@ -12,7 +16,7 @@ a deadline leaves "timed out after 1 of 2 pages", and the next slot starts over.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from datetime import date, timedelta
+from datetime import date, datetime, timedelta
 from functools import partial
 from typing import Any
 
@@ -48,10 +52,15 @@ _BALANCES = (
 )  # best first; booked rows should add up to it
 
 
-def connected_accounts() -> list[int]:
-    """Ids of the accounts that a slot syncs: all whose consent stands, those of a sync that still runs included."""
+def accounts_to_sync(asked_at: datetime) -> list[int]:
+    """Ids of the accounts whose consent stands, without those of which a sync began since the request was made."""
     with session() as s:
-        return list(s.scalars(select(BankAccount.id).where(_is_connected()).order_by(BankAccount.id)))
+        unanswered = select(BankAccount.id).where(_is_connected(), _unanswered(asked_at))
+        return list(s.scalars(unanswered.order_by(BankAccount.id)))
+
+
+def _unanswered(asked_at: datetime) -> ColumnElement[bool]:
+    return or_(BankAccount.covers_until.is_(None), BankAccount.covers_until < asked_at)
 
 
 def _is_connected() -> ColumnElement[bool]:
@@ -67,12 +76,13 @@ def span(synced_through: date | None, until: date) -> tuple[date, int]:
     return since, -(-((until - since) + _DAY) // WINDOW)
 
 
-def sync_transactions(account_id: int, token: str) -> None:
+def sync_transactions(account_id: int, token: str, asked_at: datetime | None = None) -> None:
     """Bring one account up to date; does nothing if another message holds it or its consent expired.
 
-    Raises what the bank client raises, except `ConsentExpired`; `LeaseLost`; `DeadlineExceeded`.
+    Nor if a sync of another message began after `asked_at` (now). Raises what the bank client raises, except
+    `ConsentExpired`; `LeaseLost`; `DeadlineExceeded`.
     """
-    hold = take(BankAccount, account_id, message=token, claimable=_CLAIMABLE)
+    hold = _claim(account_id, token, asked_at or clock.now())
     if hold is None:
         return
     until = today()
@@ -88,6 +98,13 @@ def sync_transactions(account_id: int, token: str) -> None:
         outcome = f"{seen} transactions, {new} new"
         hold.finish(AccountStatus.IDLE, outcome, synced_through=until, last_synced_at=clock.now())
     log.info("account_synced", account=account_id, pages=pages, transactions=seen, new=new)
+
+
+def _claim(account_id: int, message: str, asked_at: datetime) -> Hold[BankAccount] | None:
+    """The account, and with it every request that was made until now; a message may claim what it claimed before."""
+    mine = or_(_unanswered(asked_at), BankAccount.lease_message == message)
+    covers = max(clock.now(), asked_at)  # a worker's clock may be behind the one that the slot was judged by
+    return take(BankAccount, account_id, message=message, claimable=_CLAIMABLE, only=mine, covers_until=covers)
 
 
 def _store_pages(hold: Hold[BankAccount], since: date, until: date, pages: int) -> tuple[int, int]:

@@ -13,19 +13,21 @@ import inspect
 import re
 import uuid
 from collections.abc import Callable, Iterable
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import cache
 from inspect import iscoroutinefunction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast, overload
 
 import dramatiq
+from dramatiq.broker import MessageProxy
 from dramatiq.message import Message
 from dramatiq.middleware import CurrentMessage
 
-from fleet import deadline
+from fleet import deadline, wire
 from fleet.broker import FleetBroker
 from fleet.broker.ends import Fetched
+from fleet.clock import clock
 from fleet.coroutines import to_sync
 from fleet.declarations import Budget, Retry
 from fleet.errors import BudgetInvalid, DeadlineExceeded, DeclarationInvalid
@@ -217,6 +219,25 @@ def queue(name: str) -> Queue:
 def current_message() -> Message[Any] | None:
     """The message this thread works on; None outside a worker."""
     return CurrentMessage.get_current_message()
+
+
+def asked_at(message: Message[Any] | MessageProxy) -> datetime:
+    """The night instant that a message answers for: its slot, or when it, or what it came of, was sent.
+
+    Work that began later than that has answered it. A message that names no instant asks now.
+    """
+    options = message.options
+    named = wire.instant(options.get(wire.SLOT)) or wire.instant(options.get(wire.ASKED_AT))
+    if named is not None:
+        return named
+    sent = wire.instant(message.message_timestamp)
+    return clock.to_night(sent) if sent is not None else clock.now()
+
+
+def current_asked_at() -> datetime:
+    """`asked_at` of the message this thread works on; outside a worker now."""
+    message = current_message()
+    return asked_at(message) if message is not None else clock.now()
 
 
 def current_message_id() -> str:

@@ -1,11 +1,11 @@
 """Milliseconds exist on the wire alone; this module turns them into instants and durations and back.
 
 Message options of Nightshift: `entry` and `slot` on the message of a slot, `origin` on what such a message sends on,
-`expires_at` on both; `nonce` is drawn at each fire, since the id of a slot's message is always the same. What a person
-fires by hand has an `entry` and a `nonce`, and no `slot`. Slots and expiries are night time. `lost` is a sentence on a
-message that stands for a job which was cut off (its id is the job's and `-lost`): instead of the body, `on_lost` of its
-actor is called. `delivery` is never sent: on what `on_lost` is called with it names the one delivery that was cut off,
-where another may be running.
+`expires_at` on both; `asked_at` on what any message sends on: the slot of the first, or when the first was sent. `nonce`
+is drawn at each fire, since the id of a slot's message is always the same. What a person fires by hand has an `entry` and
+a `nonce`, and no `slot`. All instants are night time. `lost` is a sentence on a message that stands for a job which was
+cut off (its id is the job's and `-lost`): instead of the body, `on_lost` of its actor is called. `delivery` is never
+sent: on what `on_lost` is called with it names the one delivery that was cut off, where another may be running.
 
 Of stock producers `time_limit` (how long a job may take) and `max_age` (from the message's own timestamp) are heard,
 both in real time.
@@ -20,6 +20,7 @@ SLOT = "slot"
 NONCE = "nonce"
 ORIGIN = "origin"
 EXPIRES_AT = "expires_at"
+ASKED_AT = "asked_at"
 LOST, LOST_SUFFIX = "lost", "-lost"
 DELIVERY = "delivery"
 TIME_LIMIT, MAX_AGE = "time_limit", "max_age"
@@ -47,6 +48,16 @@ def span(milliseconds: object) -> timedelta | None:
     except OverflowError:  # infinity too
         return None
     return duration if duration > timedelta(0) else None
+
+
+def instant(milliseconds: object) -> datetime | None:
+    """A number of milliseconds since the epoch out of a message, which anybody can write; None if it is not one."""
+    if isinstance(milliseconds, bool) or not isinstance(milliseconds, int):
+        return None
+    try:
+        return from_ms(milliseconds)
+    except OverflowError:
+        return None
 
 
 def duration_ms(duration: timedelta) -> int:

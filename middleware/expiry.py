@@ -1,7 +1,8 @@
 """Late means never: a message that has not started by its `expires_at` is dropped, and is no dead letter.
 
 The age of a slot's message is measured from its slot, in night time. What a slot's message sends on (a fan-out)
-inherits its expiry and its origin, unless it is sent with an expiry of its own (`expires_at=None` for none).
+inherits its expiry and its origin, unless it is sent with an expiry of its own (`expires_at=None` for none). Whatever a
+message sends on inherits the instant that it answers for (`fleet.actor.asked_at`).
 
 Stock's `AgeLimit` is not installed. The option `max_age` of a stock producer is heard: the message is late that many
 milliseconds after its own timestamp, in real time, and counts as expired (stock makes it a dead letter). What such a
@@ -19,7 +20,7 @@ from dramatiq import Broker, Message, MessageProxy, Middleware
 from dramatiq.middleware import SkipMessage
 
 from fleet import wire
-from fleet.actor import current_message
+from fleet.actor import asked_at, current_message
 from fleet.clock import clock
 from fleet.declarations import ZERO
 from fleet.logs import get_logger
@@ -41,6 +42,7 @@ class Expiry(Middleware):
         inherited = {
             wire.EXPIRES_AT: current.options.get(wire.EXPIRES_AT),
             wire.ORIGIN: current.options.get(wire.ORIGIN) or _origin(current),
+            wire.ASKED_AT: wire.to_ms(asked_at(current)),
         }
         for name, value in inherited.items():
             if value is not None:

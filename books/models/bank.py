@@ -41,7 +41,8 @@ class BankAccount(Lease, Base):
     """An account. One without a connection is filled by hand (imports) and is never synced.
 
     `lease_message` is the message that synced it last, also after it ended. `pages_done` counts the pages that its
-    current or last sync committed. `synced_through` is the last day that a whole sync covered.
+    current or last sync committed, and `covers_until` is when that began (or the slot it began for, if later): it
+    answers every request made up to then. `synced_through` is the last day that a whole sync covered.
     """
 
     __tablename__ = "bank_accounts"
@@ -59,6 +60,7 @@ class BankAccount(Lease, Base):
     opening_cents: Mapped[int | None]
     synced_through: Mapped[date | None]
     last_synced_at: Mapped[datetime | None]
+    covers_until: Mapped[datetime | None]
     pages_done: Mapped[int] = mapped_column(default=0, server_default="0")
 
 

@@ -92,6 +92,13 @@ def test_an_account_whose_lease_lapsed_is_freed_and_sent_again(sent: Sent) -> No
     assert sent.messages == [("update_transactions_by_bank_account", lost)]
 
 
+def test_what_is_sent_for_a_freed_account_finds_no_request_answered(sent: Sent) -> None:
+    lost = add(account(), covers_until=func.now() + timedelta(hours=1))
+    recovery.recover_stuck_syncs()
+    with session() as s:
+        assert s.get_one(BankAccount, lost).covers_until is None
+
+
 def test_each_kind_of_run_goes_back_to_where_its_message_takes_it(sent: Sent) -> None:
     prepare = add(run(RunKind.PREPARE, RunStatus.RUNNING))
     submit = add(run(RunKind.SUBMIT, RunStatus.RUNNING))

@@ -15,6 +15,7 @@ from books import syncing
 from books.bank import BankUnavailable, RateLimited
 from books.leasing import LeaseLost
 from books.models import AccountStatus, BankAccount, BankConnection, Transaction
+from fleet.clock import clock
 from fleet.storage import session
 from tests.books.cut import cut
 
@@ -91,6 +92,48 @@ def test_a_pending_row_becomes_booked_and_never_pending_again(account: int, worl
         assert stored(account) == {"a": booked}
 
 
+def test_of_many_messages_for_one_slot_one_syncs(account: int, world: Any) -> None:
+    slot = clock.now() - timedelta(minutes=3)
+    world.shows(page(booked=["a"]), page())
+    assert account in syncing.accounts_to_sync(slot)
+    for message in ("m1", "m2", "m3"):
+        syncing.sync_transactions(account, token=message, asked_at=slot)
+    assert (now(account).lease_message, now(account).attempts, len(world.asked)) == ("m1", 1, 2)
+    assert account not in syncing.accounts_to_sync(slot)
+
+
+def test_a_request_made_before_a_sync_began_is_answered_by_it_and_a_later_one_syncs_again(
+    account: int, world: Any
+) -> None:
+    before = clock.now()
+    world.shows()
+    syncing.sync_transactions(account, token="m1")
+    syncing.sync_transactions(account, token="m2", asked_at=before)
+    assert now(account).lease_message == "m1"
+    syncing.sync_transactions(account, token="m3", asked_at=clock.now())
+    assert now(account).lease_message == "m3"
+
+
+def test_a_slot_that_a_slow_clock_has_not_reached_yet_is_claimed_all_the_same(account: int, world: Any) -> None:
+    slot = clock.now() + timedelta(seconds=2)
+    world.shows()
+    for message in ("m1", "m2"):
+        syncing.sync_transactions(account, token=message, asked_at=slot)
+    assert (now(account).lease_message, now(account).covers_until) == ("m1", slot)
+
+
+def test_a_message_whose_sync_failed_may_sync_again_and_others_for_its_slot_may_not(account: int, world: Any) -> None:
+    slot = clock.now() - timedelta(minutes=3)
+    world.reply = lambda *_: (503, {"summary": "busy", "detail": "busy"})
+    with pytest.raises(BankUnavailable):
+        syncing.sync_transactions(account, token="m1", asked_at=slot)
+    world.shows(page(booked=["a"]))
+    syncing.sync_transactions(account, token="m2", asked_at=slot)
+    assert stored(account) == {}
+    syncing.sync_transactions(account, token="m1", asked_at=slot)
+    assert stored(account) == {"a": True}
+
+
 def test_an_account_that_another_message_holds_is_left_alone(account: int, world: Any) -> None:
     with session() as s:
         held = {
@@ -127,7 +170,7 @@ def test_an_expired_consent_ends_for_its_owner_and_is_not_tried_again(account: i
     row = now(account)
     assert row.status == AccountStatus.CONSENT_EXPIRED
     assert "connect the bank again" in (row.outcome or "")
-    assert account not in syncing.connected_accounts()
+    assert account not in syncing.accounts_to_sync(clock.now())
 
 
 @pytest.mark.parametrize(("status", "error"), [(429, RateLimited), (503, BankUnavailable)])
@@ -139,7 +182,7 @@ def test_a_busy_bank_hands_the_account_back_and_the_message_is_tried_again(
         syncing.sync_transactions(account, token="m1")
     assert now(account).status == "idle"
     assert "will be tried again" in (now(account).outcome or "")
-    assert account in syncing.connected_accounts()
+    assert account in syncing.accounts_to_sync(clock.now())
 
 
 def test_a_later_sync_asks_for_one_page_that_overlaps_the_last() -> None:

@@ -11,13 +11,28 @@ from dramatiq import Message
 from structlog.testing import capture_logs
 
 from fleet import queue, wire
-from fleet.actor import current_message
+from fleet.actor import current_asked_at, current_message
 from fleet.clock import Night, clock
 from tests.broker.station import stock
 from tests.waiting import wait_until
 
 SLOT = datetime(2026, 3, 2, 1, tzinfo=UTC)
 ORIGIN = "nightly@2026-03-02T01:00:00+00:00"
+
+
+def test_what_a_message_sends_on_answers_for_the_same_instant(house: Any) -> None:
+    asked: list[datetime] = []
+    work = queue("work")
+    child = work.actor(lambda: asked.append(current_asked_at()), name="child")
+    parent = work.actor(lambda: child.send(), name="parent")
+    clock.set_night(Night(origin=SLOT, anchor=datetime.now(UTC), rate=60.0))
+    parent.send_with_options(slot=wire.to_ms(SLOT), entry="nightly")
+    sent = parent.send()
+    house.work()
+    house.until_idle()
+    of_slot, of_request = sorted(asked)
+    assert of_slot == SLOT
+    assert abs(of_request - clock.to_night(wire.from_ms(sent.message_timestamp))) < timedelta(milliseconds=1)
 
 
 def in_ms(duration: timedelta) -> int:
