@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from datetime import timedelta
+from itertools import islice
 from typing import NamedTuple
 
 from sqlalchemy import ColumnElement, ScalarSelect, func, or_, select, update
@@ -38,7 +39,9 @@ from fleet.sweep import SweepResult, sweep
 log = get_logger(__name__)
 
 SYNCED_WITHIN = timedelta(hours=26)  # three slots a day: all of them missed, and two hours
+FINDINGS_A_STATEMENT = 500
 _ASKED_TOGETHER = timedelta(hours=1)
+_STREAMED = {"yield_per": FINDINGS_A_STATEMENT}  # of the checks that may see every account
 
 
 class Seen(NamedTuple):
@@ -54,26 +57,30 @@ def nightly_audit() -> SweepResult:
 
 
 def _audit(kind: str, check: Callable[[Session], Iterator[Seen]]) -> None:
+    found = 0
+    once = insert(Finding).on_conflict_do_nothing(index_elements=[Finding.kind, Finding.subject])
     with session() as s:
-        values = [{"kind": kind, "found_at": clock.now(), **seen._asdict()} for seen in check(s)]
-        if values:
-            unique = [Finding.kind, Finding.subject]
-            s.execute(insert(Finding).values(values).on_conflict_do_nothing(index_elements=unique))
-    log.info("audited", check=kind, found=len(values))
+        seen = check(s)
+        while some := list(islice(seen, FINDINGS_A_STATEMENT)):
+            found += len(some)
+            s.execute(once.values([{"kind": kind, "found_at": clock.now(), **one._asdict()} for one in some]))
+    log.info("audited", check=kind, found=found)
 
 
 def _not_synced(s: Session) -> Iterator[Seen]:
     long_ago = clock.now() - SYNCED_WITHIN
     unsynced = or_(BankAccount.last_synced_at.is_(None), BankAccount.last_synced_at < long_ago)
     expected = BankAccount.connection_id.is_not(None) & (BankAccount.status != AccountStatus.CONSENT_EXPIRED)
-    for account in s.scalars(select(BankAccount).where(expected, unsynced).order_by(BankAccount.id)):
+    accounts = select(BankAccount).where(expected, unsynced).order_by(BankAccount.id)
+    for account in s.scalars(accounts, execution_options=_STREAMED):
         last = account.last_synced_at
         when = f"last synced at {last:%Y-%m-%d %H:%M} UTC" if last else "never synced"
         yield Seen(f"account {account.id}", f"{when}; {account.outcome or 'no sync has ended'}")
 
 
 def _consent_expired(s: Session) -> Iterator[Seen]:
-    for account_id in s.scalars(select(BankAccount.id).where(BankAccount.status == AccountStatus.CONSENT_EXPIRED)):
+    ended = select(BankAccount.id).where(BankAccount.status == AccountStatus.CONSENT_EXPIRED)
+    for account_id in s.scalars(ended, execution_options=_STREAMED):
         yield Seen(f"account {account_id}", "its owner has to connect the bank again")
 
 
@@ -92,7 +99,8 @@ def _balance_mismatch(s: Session) -> Iterator[Seen]:
     new = update(BankAccount).where(BankAccount.opening_cents.is_(None), _asked_together())
     s.execute(new.values(opening_cents=BankAccount.balance_cents - _booked_cents()))
     difference = BankAccount.balance_cents - BankAccount.opening_cents - _booked_cents()
-    for account_id, cents in s.execute(select(BankAccount.id, difference).where(difference != 0, _asked_together())):
+    differing = select(BankAccount.id, difference).where(difference != 0, _asked_together())
+    for account_id, cents in s.execute(differing, execution_options=_STREAMED):
         yield Seen(f"account {account_id}", f"balance and booked rows differ by {cents:.0f} cents")
 
 

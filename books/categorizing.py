@@ -10,7 +10,7 @@ here. On failure of one row the pass goes on; a deadline leaves, and what is sor
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from sqlalchemy import select, update
@@ -21,6 +21,7 @@ from books.models import Category, Transaction
 from fleet import deadline
 from fleet.logs import get_logger
 from fleet.storage import session
+from fleet.storage.keyset import Keyset
 from fleet.sweep import sweep
 
 log = get_logger(__name__)
@@ -59,9 +60,10 @@ def categorize_uncategorized() -> list[int]:
     """Sort what has no category; returns ids of rows to be sorted by a message each."""
     with session() as s:
         rules = _rules(s)
+    uncategorised = select(Transaction).where(Transaction.category_id.is_(None))
     unmatched: list[int] = []
     sorted_by_rule = 0
-    for page in _pages():
+    for page in Keyset(uncategorised, by=Transaction.id, rows_a_page=ROWS_A_PAGE).pages():
         deadline.check()
         matched = [(row.id, rules.find(row)) for row in page]
         unmatched += [row_id for row_id, category in matched if category is None]
@@ -70,19 +72,6 @@ def categorize_uncategorized() -> list[int]:
     log.info("categorized_by_rule", processed=sorted_by_rule, left_for_model=len(unmatched))
     sweep("categorize_uncategorized_transactions", asked, lambda row_id: _ask(row_id, rules))
     return rest[:SENT_ON]
-
-
-def _pages() -> Iterator[Sequence[Transaction]]:
-    """Uncategorised rows by id; each page is read in a transaction of its own, so none stays open over a model call."""
-    after = 0
-    while True:
-        with session() as s:
-            here = select(Transaction).where(Transaction.category_id.is_(None), Transaction.id > after)
-            page = s.scalars(here.order_by(Transaction.id).limit(ROWS_A_PAGE)).all()
-        if not page:
-            return
-        yield page
-        after = page[-1].id
 
 
 def _set(matched: Sequence[tuple[int, int | None]]) -> int:

@@ -15,6 +15,7 @@ from typing import Any
 from dramatiq import Message
 from sqlalchemy import or_, select
 from sqlalchemy.dialects.postgresql import insert
+from sqlalchemy.orm import Session
 
 from books import clients
 from books.auditing import CHECKS
@@ -25,12 +26,12 @@ from fleet.clock import clock
 from fleet.errors import RetryLater
 from fleet.logs import get_logger
 from fleet.storage import leases, session
+from fleet.storage.keyset import Keyset
 from fleet.sweep import SweepResult, sweep
 
 log = get_logger(__name__)
 
 EVALS_A_PASS = 100  # what the budget of `run_evals` holds at the model's mean answer
-FINDINGS_A_PASS = 500
 MODEL_AWAY = timedelta(minutes=1)  # a night duration; a provider that restarts is back by then
 
 
@@ -84,26 +85,19 @@ def evals_lost(message: Message[Any], reason: str) -> None:
             end_lost(s, AgentRun, run_id, message, reason, failed=RunStatus.FAILED)
 
 
-def promote_findings() -> int:
-    """Make an eval run of each finding that is none yet; returns how many runs are new."""
-    new_findings = select(Finding).where(Finding.promoted_at.is_(None)).order_by(Finding.id).limit(FINDINGS_A_PASS)
-    with session() as s:
-        findings = s.scalars(new_findings.with_for_update(skip_locked=True)).all()
-        for finding in findings:
-            finding.promoted_at = clock.now()
-        runs = [
-            {
-                "kind": RunKind.EVAL,
-                "status": RunStatus.QUEUED,
-                "idempotency_key": f"finding:{finding.kind}:{finding.subject}",
-                "customer": "audit",
-                "input": {"text": finding.message, "choices": list(CHECKS), "expected": finding.kind},
-            }
-            for finding in findings
-        ]
-        new = 0
-        if runs:
-            once = insert(AgentRun).values(runs).on_conflict_do_nothing(index_elements=[AgentRun.idempotency_key])
-            new = len(s.scalars(once.returning(AgentRun.id)).all())
-    log.info("findings_promoted", findings=len(findings), new=new)
-    return new
+def promote_findings() -> SweepResult:
+    """Make an eval run of each finding that is none yet; one of which none can be made stays, and the others go on."""
+    new = select(Finding).where(Finding.promoted_at.is_(None))
+    return sweep("promote_findings", Keyset(new, by=Finding.id, locked=True), _promote, key=lambda finding: finding.id)
+
+
+def _promote(s: Session, finding: Finding) -> None:
+    run = {
+        "kind": RunKind.EVAL,
+        "status": RunStatus.QUEUED,
+        "idempotency_key": f"finding:{finding.kind}:{finding.subject}",
+        "customer": "audit",
+        "input": {"text": finding.message, "choices": list(CHECKS), "expected": finding.kind},
+    }
+    s.execute(insert(AgentRun).values(run).on_conflict_do_nothing(index_elements=[AgentRun.idempotency_key]))
+    finding.promoted_at = clock.now()

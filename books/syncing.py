@@ -34,6 +34,7 @@ from fleet import progress
 from fleet.clock import clock
 from fleet.logs import get_logger
 from fleet.storage import session
+from fleet.storage.keyset import Keyset, Streamed
 from fleet.sweep import sweep
 
 log = get_logger(__name__)
@@ -166,8 +167,7 @@ def _values(row: BankTransaction, account_id: int, stored_by: str) -> dict[str, 
 
 def update_balances() -> None:
     """Ask for the balance of every connected account, one after the other; one that fails keeps its older balance."""
-    with session() as s:
-        accounts = s.execute(select(BankAccount.id, BankAccount.external_id).where(_is_connected())).all()
+    accounts = Streamed(Keyset(select(BankAccount).where(_is_connected()), by=BankAccount.id))
     sweep("update_accounts", accounts, lambda row: _update_balance(row.id, row.external_id), key=lambda row: row.id)
 
 

@@ -13,8 +13,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-from sqlalchemy import ColumnElement, Select, func, select
-from sqlalchemy.orm import InstrumentedAttribute, Session
+from sqlalchemy import Select, SQLColumnExpression, func, select
+from sqlalchemy.orm import Session
 
 from fleet.storage.engine import session
 
@@ -31,7 +31,7 @@ class Keyset(Generic[T]):
     """
 
     statement: Select[T]
-    by: InstrumentedAttribute[Any] | ColumnElement[Any]
+    by: SQLColumnExpression[Any]
     rows_a_page: int = 500
     locked: bool = False
 

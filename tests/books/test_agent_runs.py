@@ -10,7 +10,7 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
-from sqlalchemy import select
+from sqlalchemy import select, text
 
 from books import agent_runs, evals
 from books.model import ModelUnavailable
@@ -18,6 +18,7 @@ from books.models import AgentRun, AgentStep, Finding, RunKind, RunStatus
 from fleet.clock import clock
 from fleet.errors import RetryLater
 from fleet.storage import session
+from fleet.sweep import SweepResult
 from tests.books.cut import cut
 
 
@@ -144,10 +145,30 @@ def test_a_finding_becomes_one_eval_however_often_it_is_promoted(migrated: objec
     subject = f"account {uuid4()}"
     with session() as s:
         s.add(Finding(kind="not_synced", subject=subject, message="never synced", found_at=clock.now()))
-    assert evals.promote_findings() == 1
+    promoted = SweepResult(1, 0, "done")
+    assert evals.promote_findings() == promoted
     with session() as s:
         s.execute(Finding.__table__.update().values(promoted_at=None))  # type: ignore[attr-defined]
-    assert evals.promote_findings() == 0
+    assert evals.promote_findings() == promoted
+    with session() as s:
+        key = AgentRun.idempotency_key == f"finding:not_synced:{subject}"
+        assert len(s.scalars(select(AgentRun.id).where(key)).all()) == 1
+
+
+def test_a_finding_that_cannot_become_an_eval_stays_and_the_others_are_promoted(migrated: object) -> None:
+    with session() as s:
+        s.execute(text("ALTER TABLE agent_runs ADD CONSTRAINT no_poison CHECK (idempotency_key NOT LIKE '%poison')"))
+        for subject in ("poison", f"account {uuid4()}", f"account {uuid4()}"):
+            s.add(Finding(kind="not_synced", subject=subject, message="never synced", found_at=clock.now()))
+    try:
+        assert evals.promote_findings() == SweepResult(3, 1, "done")
+        with session() as s:
+            left = s.scalars(select(Finding.subject).where(Finding.promoted_at.is_(None))).all()
+        assert left == ["poison"]
+    finally:
+        with session() as s:
+            s.execute(text("ALTER TABLE agent_runs DROP CONSTRAINT no_poison"))
+            s.execute(text("DELETE FROM findings"))
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ from datetime import date, timedelta
 from uuid import uuid4
 
 import pytest
-from sqlalchemy import func, select, update
+from sqlalchemy import func, select, text, update
 
 from books import auditing
 from books.models import AccountStatus, BankAccount, BankConnection, Finding, Transaction
@@ -93,3 +93,19 @@ def test_a_row_that_says_running_after_its_lease_is_a_finding(account: int) -> N
 def test_an_expired_consent_is_a_finding_of_its_own(account: int) -> None:
     change(account, status=AccountStatus.CONSENT_EXPIRED, last_synced_at=None)
     assert list(findings(account)) == ["consent_expired"]
+
+
+def test_an_audit_in_which_every_account_is_a_finding_says_so_of_each(account: int) -> None:
+    """A statement takes 65,535 parameters, and a finding four."""
+    with session() as s:
+        s.execute(
+            text(
+                "INSERT INTO bank_accounts (external_id, name, currency, customer, status) "
+                "SELECT 'mass-' || n, 'n', 'EUR', 'c', 'consent_expired' FROM generate_series(1, 17000) n"
+            )
+        )
+    assert auditing.nightly_audit().failed == 0
+    with session() as s:
+        assert (s.scalar(select(func.count()).where(Finding.kind == "consent_expired")) or 0) >= 17_000
+        s.execute(text("DELETE FROM bank_accounts WHERE external_id LIKE 'mass-%'"))
+        s.execute(text("DELETE FROM findings"))
