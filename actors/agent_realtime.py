@@ -12,15 +12,15 @@ from fleet.actor import current_message_id
 agent_realtime = queue("agent_realtime")
 
 
-def run_lost(message: Message[Any], reason: str) -> None:
-    from books import agent_runs
+def submission_lost(message: Message[Any], reason: str) -> None:
+    from books import submitting
 
-    agent_runs.run_lost(message, reason)
+    submitting.submission_lost(message, reason)
 
 
-@agent_realtime.actor(on_lost=run_lost)  # the lane's budget
+@agent_realtime.actor(on_lost=submission_lost)  # the lane's budget
 def submit_approved_run(run_id: int) -> None:
     """Hand in what a person approved, once."""
-    from books import agent_runs
+    from books import submitting
 
-    agent_runs.submit_approved(run_id, token=current_message_id())
+    submitting.submit_approved(run_id, token=current_message_id())

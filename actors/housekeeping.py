@@ -44,18 +44,25 @@ def mark_overdue_invoices() -> None:
     invoicing.mark_overdue()
 
 
+def mail_lost(message: Message[Any], reason: str) -> None:
+    from books import outside
+
+    outside.let_go(message, reason)
+
+
 @housekeeping.actor(
+    on_lost=mail_lost,
     budget=Budget(
         soft=timedelta(minutes=10),
         hard=timedelta(minutes=12),
         because="a morning's invoices, each in an SMTP session of its own, on a mail server that greets slowly",
-    )
+    ),
 )
 def send_due_invoices() -> None:
     """Mail every released invoice once."""
     from books import invoicing
 
-    invoicing.send_due()
+    invoicing.send_due(token=current_message_id())
 
 
 def import_lost(message: Message[Any], reason: str) -> None:

@@ -1,4 +1,4 @@
-"""The agent: prepares a proposal that a person then approves, and hands in what was approved.
+"""The agent: prepares a proposal that a person then approves, and checks what was approved before it is handed in.
 
 A run is a loop of model turns and tool calls over the books. Each is a step of the journal: a run that comes again
 reads the stored steps and goes on behind them.
@@ -10,8 +10,11 @@ message is tried again; a deadline leaves how many steps were taken; a run that 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from functools import partial
 from typing import Any
+
+from sqlalchemy.orm import Session
 
 from books import agent_tools, clients
 from books.agent_journal import Journal
@@ -104,8 +107,9 @@ def _offered() -> list[dict[str, Any]]:
     ]
 
 
-def submit_approved(run_id: int, token: str) -> None:
-    """Check an approved run with the model once more and mark it submitted; does nothing if that was done.
+def check_approved(run_id: int, token: str, passed: Callable[[Session, AgentRun], object]) -> None:
+    """Check an approved run with the model once more; one that passes is `submitting`, and `passed` writes down what
+    is to be handed in, in the same transaction. Does nothing if that was done.
 
     Raises what the model client raises; `LeaseLost`; `DeadlineExceeded`.
     """
@@ -121,6 +125,8 @@ def submit_approved(run_id: int, token: str) -> None:
         said = str(_ask(journal, hold.row, messages, [])["content"])
         if said.lstrip().upper().startswith("STOP"):
             hold.finish(RunStatus.FAILED, f"not handed in; the check said: {said[:300]}", result={"check": said})
-        else:
-            hold.finish(RunStatus.SUBMITTED, "handed in", result={"check": said})
-    log.info("run_submitted", run=run_id, taken=journal.taken)
+            return
+        with session() as s:
+            hold.finish(RunStatus.SUBMITTING, "checked; being handed in", s, result={"check": said})
+            passed(s, hold.row)
+    log.info("run_checked", run=run_id, taken=journal.taken)

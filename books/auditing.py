@@ -1,7 +1,8 @@
 """The nightly audit: what does not fit together in the books becomes a finding, once a kind and subject.
 
 Checks: accounts not synced for a day, consents that ended, balances that the booked rows do not add up to, rows that
-say running though their lease has lapsed, invoices whose mail is in doubt. A finding that stands is not written again.
+say running though their lease has lapsed, what left the house and is in doubt. A finding that stands is not written
+again.
 
 Not guaranteed: that a balance is compared at all; bank and books must have been asked within an hour of each other,
 else the difference would be rows that came in between. What an account held before its first row is taken for right at
@@ -24,10 +25,10 @@ from books.models import (
     AgentRun,
     Attachment,
     BankAccount,
+    EffectStatus,
     Finding,
     ImportJob,
-    Invoice,
-    InvoiceStatus,
+    OutsideEffect,
     Transaction,
 )
 from fleet.clock import clock
@@ -105,17 +106,16 @@ def _balance_mismatch(s: Session) -> Iterator[Seen]:
 
 
 def _stuck(s: Session) -> Iterator[Seen]:
-    for model in (BankAccount, Attachment, AgentRun, ImportJob):
+    for model in (BankAccount, Attachment, AgentRun, ImportJob, OutsideEffect):
         lapsed = (model.status == RUNNING) & (model.lease_until < func.now())
         for row_id in s.scalars(select(model.id).where(lapsed)):
             yield Seen(f"{model.__name__} {row_id}", "says running, and its lease has lapsed")
 
 
-def _mail_in_doubt(s: Session) -> Iterator[Seen]:
-    claimed = (Invoice.status == InvoiceStatus.SENT) & Invoice.sent_at.is_(None)
-    for invoice in s.scalars(select(Invoice).where(claimed)):
-        said = f"find out whether the mail {invoice.message_id} went out, then set its status"
-        yield Seen(f"invoice {invoice.number}", said)
+def _needs_review(s: Session) -> Iterator[Seen]:
+    parked = OutsideEffect.status == EffectStatus.NEEDS_REVIEW
+    for effect in s.scalars(select(OutsideEffect).where(parked).order_by(OutsideEffect.id)):
+        yield Seen(f"{effect.kind} of {effect.subject}", effect.outcome or "find out whether the other side has it")
 
 
 CHECKS: dict[str, Callable[[Session], Iterator[Seen]]] = {
@@ -123,5 +123,5 @@ CHECKS: dict[str, Callable[[Session], Iterator[Seen]]] = {
     "consent_expired": _consent_expired,
     "balance_mismatch": _balance_mismatch,
     "stuck": _stuck,
-    "mail_in_doubt": _mail_in_doubt,
+    "needs_review": _needs_review,
 }

@@ -17,6 +17,7 @@ from fleet.errors import RetryLater
 
 if TYPE_CHECKING:
     from books.bank import BankClient
+    from books.gateway import GatewayClient
     from books.model import ModelClient
 
 T = TypeVar("T")
@@ -46,6 +47,22 @@ def _model() -> ModelClient:
     return ModelClient(known.model_url, known.model_key, known.model_name)
 
 
+@cache
+def _authority() -> GatewayClient:
+    from books.gateway import GatewayClient
+
+    known = settings()
+    return GatewayClient(known.authority_url, known.authority_key, "/v1/filings")
+
+
+@cache
+def _payments() -> GatewayClient:
+    from books.gateway import GatewayClient
+
+    known = settings()
+    return GatewayClient(known.payments_url, known.payments_key, "/v1/charges")
+
+
 def bank() -> BankClient:
     """The aggregator's client."""
     return _once(_bank)
@@ -56,8 +73,20 @@ def model() -> ModelClient:
     return _once(_model)
 
 
+def authority() -> GatewayClient:
+    """The tax authority's client, which takes filings."""
+    return _once(_authority)
+
+
+def payments() -> GatewayClient:
+    """The payment gateway's client, which takes charges."""
+    return _once(_payments)
+
+
 MODEL = "model"
 """The parking key of the model's quota, which all its callers share."""
+AUTHORITY, PAYMENTS = "authority", "payments"
+"""Theirs, likewise."""
 
 
 @contextmanager
@@ -73,5 +102,5 @@ def limited(key: str) -> Iterator[None]:
 
 def forget() -> None:
     """Make new clients at the next use; for tests that change the settings."""
-    _bank.cache_clear()
-    _model.cache_clear()
+    for client in (_bank, _model, _authority, _payments):
+        client.cache_clear()

@@ -1,30 +1,35 @@
 """Invoice mails: built with a fixed message id and idempotency key, handed to the SMTP server once.
 
-Not guaranteed: that a mail whose session broke after its content was sent did not go out; that is `MailUncertain`, and
-a person decides. Everything before that point is `MailNotSent`, and it is safe to try again.
+`outbound` and `greet` do everything up to the content: what fails there is `MailNotSent`, and safe to try again. Only
+`deliver` sends the content.
+
+Not guaranteed: that a mail whose session broke in `deliver` did not go out; that is `MailUncertain`, and a person
+decides. No error holds an address: a server's own words may, so only their code is kept.
 """
 
 from __future__ import annotations
 
 import smtplib
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from email.message import EmailMessage
+from email.policy import SMTP
+from functools import partial
 
 from books.models import Invoice
+from books.outside.answers import NotTaken, Receipt, Unclear
 from config.settings import settings
 from fleet import deadline
-from fleet.errors import FleetError
 
 _TIMEOUT = timedelta(seconds=30)
 
 
-class MailNotSent(FleetError):
+class MailNotSent(NotTaken):
     """Raised when the server did not take a mail, for certain."""
 
 
-class MailUncertain(FleetError):
+class MailUncertain(Unclear):
     """Raised when the session broke while a mail was handed over; it may have gone out."""
 
 
@@ -60,25 +65,53 @@ def outbound() -> Iterator[smtplib.SMTP]:
         raise MailNotSent(
             f"no SMTP server answers at {where} ({type(error).__name__}); the next pass tries again"
         ) from error
-    with server:
+    try:
         yield server
+    finally:
+        with suppress(OSError, smtplib.SMTPException):  # a goodbye that fails takes back no mail
+            server.quit()
+        server.close()
 
 
-def hand_over(server: smtplib.SMTP, mail: EmailMessage) -> None:
-    """Give one mail to the server.
+def greet(server: smtplib.SMTP, mail: EmailMessage) -> None:
+    """Have the server take sender and recipient of a mail, and nothing of it yet.
 
-    Raises `MailNotSent` or `MailUncertain`.
+    Raises `MailNotSent`.
     """
+    _clamp(server)
+    try:
+        server.ehlo_or_helo_if_needed()
+        sender, recipient = (mail[name].addresses[0].addr_spec for name in ("From", "To"))
+        options = [] if (sender + recipient).isascii() else ["SMTPUTF8"]
+        for command in (partial(server.mail, sender, options), partial(server.rcpt, recipient)):
+            code, _ = command()
+            if code not in (250, 251):
+                raise MailNotSent(f"the mail server refused sender or recipient ({code})")
+    except (OSError, smtplib.SMTPException) as error:
+        deadline.check()
+        raise MailNotSent(f"the session broke before anything was sent ({type(error).__name__})") from error
+
+
+def deliver(server: smtplib.SMTP, mail: EmailMessage) -> Receipt:
+    """Send the content of a mail whose sender and recipient were taken.
+
+    Raises `MailNotSent` if the server refused it, `MailUncertain` if its answer did not come.
+    """
+    _clamp(server)
+    try:
+        code, _ = server.data(mail.as_bytes(policy=SMTP))  # headers in ASCII, whatever is in them
+    except smtplib.SMTPDataError as error:
+        raise MailNotSent(f"the mail server refused it ({error.smtp_code})") from error
+    except (OSError, smtplib.SMTPException) as error:
+        deadline.check()
+        raise MailUncertain(f"the session broke while it was handed over ({type(error).__name__})") from error
+    if 400 <= code < 600:
+        raise MailNotSent(f"the mail server refused it ({code})")
+    if code != 250:
+        raise MailUncertain(f"the server's answer was no answer ({code})")
+    return Receipt(mail["Message-ID"])
+
+
+def _clamp(server: smtplib.SMTP) -> None:
     if server.sock is not None:
         server.sock.settimeout(deadline.clamp(_TIMEOUT).total_seconds())
-    try:
-        server.send_message(mail)
-    except (
-        smtplib.SMTPSenderRefused,
-        smtplib.SMTPRecipientsRefused,
-        smtplib.SMTPDataError,
-        smtplib.SMTPHeloError,
-    ) as error:
-        raise MailNotSent(f"the mail server refused it: {error}") from error
-    except (OSError, smtplib.SMTPException) as error:
-        raise MailUncertain(f"the session broke while it was handed over ({type(error).__name__})") from error

@@ -20,6 +20,7 @@ from redis import RedisError
 from sqlalchemy import ColumnElement, func, literal, select, update
 from sqlalchemy.orm import Session
 
+from books import outside
 from books.models import (
     AccountStatus,
     AgentRun,
@@ -31,6 +32,7 @@ from books.models import (
     RunKind,
     RunStatus,
 )
+from fleet.actor import current_message_id
 from fleet.app import process_broker
 from fleet.logs import get_logger
 from fleet.storage import session
@@ -89,6 +91,11 @@ class Pass:
         self.failed += len(rows)
         self.oldest = max([self.oldest, *(age for _, age in rows if age is not None)])
 
+    def add(self, resolved: outside.Resolved) -> None:
+        self.recovered += resolved.settled
+        self.failed += resolved.parked + resolved.failed
+        self.oldest = max(self.oldest, resolved.oldest)
+
     def say(self, janitor: str) -> None:
         processed = self.recovered + self.failed
         tell = log.warning if self.failed else log.info
@@ -110,7 +117,8 @@ def recover_stuck_syncs() -> None:
 
 
 def requeue_stuck_runs() -> None:
-    """Queue agent runs, attachments and imports again whose worker or whose message was lost."""
+    """Queue agent runs, attachments and imports again whose worker or whose message was lost; find out what became of
+    what was leaving the house."""
     done = Pass()
     try:
         for waiting in WAITING:
@@ -120,6 +128,7 @@ def requeue_stuck_runs() -> None:
                 forgotten = _forgotten(s, waiting)
             done.gave_up(gone)
             done.send(waiting.actor, [*freed, *forgotten])
+        done.add(outside.resolve(token=current_message_id()))
     finally:
         done.say("requeue_stuck_runs")
 

@@ -9,8 +9,8 @@ from fleet import Budget, Lane, Retry
 LANES = [
     Lane(
         "transaction_sync",
-        queues=("transaction_sync",),
-        waits_for="somebody else's bank API",
+        queues=("transaction_sync", "charging"),
+        waits_for="somebody else's bank or payment API",
         processes=1,
         threads=128,  # idle on sockets; an aggregator that answers in a minute must not stop the others
         budget=Budget(

@@ -79,6 +79,13 @@ SCHEDULE = [
         expires=timedelta(hours=3),
         because="the model is idle before the office opens, and a result is there for breakfast",
     ),
+    # 05:30
+    Entry(
+        "charge_subscriptions",
+        cron="30 5 * * *",
+        expires=timedelta(hours=3),
+        because="banks and models are quiet; whose card was refused is known before its owner can call",
+    ),
     # 06:00
     Entry(
         "mark_overdue_invoices",

@@ -23,6 +23,11 @@ class Settings(fleet.settings.Settings):
     model_key: str = Field("", validation_alias="BOOKS_MODEL_KEY", repr=False)
     model_name: str = Field("gpt-4.1-mini", validation_alias="BOOKS_MODEL_NAME")
 
+    authority_url: str = Field("https://authority.invalid", validation_alias="BOOKS_AUTHORITY_URL")
+    authority_key: str = Field("", validation_alias="BOOKS_AUTHORITY_KEY", repr=False)
+    payments_url: str = Field("https://payments.invalid", validation_alias="BOOKS_PAYMENTS_URL")
+    payments_key: str = Field("", validation_alias="BOOKS_PAYMENTS_KEY", repr=False)
+
     smtp_host: str = Field("127.0.0.1", validation_alias="BOOKS_SMTP_HOST")
     smtp_port: int = Field(25, validation_alias="BOOKS_SMTP_PORT")
     mail_from: str = Field("books@example.com", validation_alias="BOOKS_MAIL_FROM")

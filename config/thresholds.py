@@ -20,6 +20,8 @@ DEFAULT = Threshold(ready=1_000, dead=0, oldest_age=timedelta(minutes=30))
 THRESHOLDS = {
     # A fan-out sends a message for each account; two customers' worth of growth before it is news.
     "transaction_sync": Threshold(ready=5_000, dead=20, oldest_age=timedelta(hours=1)),
+    # A message a subscription, once a day; an hour later the gateway is down.
+    "charging": Threshold(ready=5_000, dead=0, oldest_age=timedelta(hours=1)),
     # An upload of 95 files takes its time, and the sweep at 04:00 sends what its own calls left.
     "transaction_postprocess": Threshold(ready=1_000, dead=10, oldest_age=timedelta(hours=2)),
     # Nobody watches; the morning does.

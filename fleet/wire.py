@@ -1,11 +1,12 @@
 """Milliseconds exist on the wire alone; this module turns them into instants and durations and back.
 
 Message options of Nightshift: `entry` and `slot` on the message of a slot, `origin` on what such a message sends on,
-`expires_at` on both; `asked_at` on what any message sends on: the slot of the first, or when the first was sent. `nonce`
-is drawn at each fire, since the id of a slot's message is always the same. What a person fires by hand has an `entry` and
-a `nonce`, and no `slot`. All instants are night time. `lost` is a sentence on a message that stands for a job which was
-cut off (its id is the job's and `-lost`): instead of the body, `on_lost` of its actor is called. `delivery` is never
-sent: on what `on_lost` is called with it names the one delivery that was cut off, where another may be running.
+`expires_at` on both; `asked_at` on what any message sends on: the slot of the first, or when the first was sent.
+`nonce` is drawn at each fire, since the id of a slot's message is always the same. What a person fires by hand has an
+`entry` and a `nonce`, and no `slot`. All instants are night time. `lost` is a sentence on a message that stands for a
+job which was cut off (its id is the job's and `-lost`): instead of the body, `on_lost` of its actor is called.
+`delivery` is never sent: on what `on_lost` is called with it names the one delivery that was cut off, where another may
+be running.
 
 Of stock producers `time_limit` (how long a job may take) and `max_age` (from the message's own timestamp) are heard,
 both in real time.

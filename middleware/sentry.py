@@ -1,10 +1,13 @@
 """Sends a final failure to Sentry: one event for a dead letter, none for retries, skips and expiries.
 
+`report_issue` is for what no exception stands for, such as a row that a person has to look at.
+
 The SDK is imported only where a DSN is configured. Arguments never leave the process.
 """
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 from dramatiq import Broker, MessageProxy, Middleware
@@ -41,3 +44,16 @@ class Sentry(Middleware):
             scope.set_tag("message_id", message.message_id)
             scope.fingerprint = ["dead-letter", message.actor_name, type(exception).__name__]
             scope.capture_exception(exception)
+
+
+def report_issue(title: str, *, fingerprint: list[str], **tags: str) -> None:
+    """An event of the issue that `fingerprint` names; nothing where there is no DSN. Tags are ids, never contents."""
+    if "sentry_sdk" not in sys.modules:  # the worker's boot imports it where there is a DSN
+        return
+    import sentry_sdk
+
+    with sentry_sdk.new_scope() as scope:
+        for name, value in tags.items():
+            scope.set_tag(name, value)
+        scope.fingerprint = fingerprint
+        scope.capture_message(title, level="warning")

@@ -10,6 +10,7 @@ from books.models.base import Base
 from books.models.documents import Attachment, AttachmentStatus, UploadBatch
 from books.models.imports import ImportJob, ImportRowError, ImportStatus
 from books.models.invoices import Invoice, InvoiceStatus
+from books.models.outside import EffectKind, EffectStatus, OutsideEffect, Subscription, SubscriptionStatus
 
 __all__ = [
     "AccountStatus",
@@ -22,14 +23,19 @@ __all__ = [
     "Base",
     "Category",
     "ConnectionStatus",
+    "EffectKind",
+    "EffectStatus",
     "Finding",
     "ImportJob",
     "ImportRowError",
     "ImportStatus",
     "Invoice",
     "InvoiceStatus",
+    "OutsideEffect",
     "RunKind",
     "RunStatus",
+    "Subscription",
+    "SubscriptionStatus",
     "Transaction",
     "UploadBatch",
 ]

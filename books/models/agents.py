@@ -24,7 +24,9 @@ class RunStatus(StrEnum):
     RUNNING = "running"  # a message works on it and holds its lease
     PREPARED = "prepared"  # its proposal waits for a person
     APPROVED = "approved"  # a person said yes; waits for its message
-    SUBMITTED = "submitted"  # handed in, once
+    SUBMITTING = "submitting"  # checked, and being handed in: its outside effect says how far, and moves it on
+    SUBMITTED = "submitted"  # handed in, once; the authority said so
+    NEEDS_REVIEW = "needs_review"  # nobody can tell whether the authority has it; a person finds out
     PASSED = "passed"  # an eval whose answer was right
     FAILED = "failed"  # ended without a result, or with a wrong one; `outcome` says why
 

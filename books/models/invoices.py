@@ -13,16 +13,14 @@ from books.models.base import Base
 class InvoiceStatus(StrEnum):
     DRAFT = "draft"  # still being written; never mailed
     DUE = "due"  # released by a person; the next morning mails it
-    SENT = "sent"  # claimed for its one mail; `sent_at` stands once the mail server took it
+    SENT = "sent"  # the mail server took its mail, at `sent_at`
+    NEEDS_REVIEW = "needs_review"  # nobody can tell whether its mail went out; a person looks for its `message_id`
     OVERDUE = "overdue"  # mailed, and not paid by its day
     PAID = "paid"  # settled
 
 
 class Invoice(Base):
-    """One invoice. `due_on` is the day it is to be paid by.
-
-    One that is `sent` without `sent_at` was claimed and its mail's fate is unknown: a person decides.
-    """
+    """One invoice. `due_on` is the day it is to be paid by. Its mail is an outside effect, which moves it on."""
 
     __tablename__ = "invoices"
 

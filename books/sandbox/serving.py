@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import uvicorn
-from starlette.applications import Starlette
+from starlette.types import ASGIApp
 
 from fleet.clock import clock, configure
 from fleet.errors import SettingsInvalid
@@ -82,7 +82,7 @@ def announce(url: str, ready_file: Path | None, name: str) -> None:
     part.replace(ready_file)
 
 
-def serve(app: Starlette, port: int, ready_file: Path | None, name: str) -> None:
+def serve(app: ASGIApp, port: int, ready_file: Path | None, name: str) -> None:
     """Serve HTTP on the loopback until a signal ends the process."""
     config = uvicorn.Config(
         app,

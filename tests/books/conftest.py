@@ -1,4 +1,7 @@
-"""The world outside for the bookkeeping's tests: one scripted HTTP server for bank and model, found by settings."""
+"""The world outside for the bookkeeping's tests, found by settings.
+
+Bank and model are one scripted HTTP server; authority and payment gateway are the sandbox's, in a process.
+"""
 
 from __future__ import annotations
 
@@ -6,10 +9,13 @@ import json
 import threading
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
+
+from tests.books.gateway import SandboxGateway, sandbox_gateway
 
 Answer = tuple[int, Any]
 
@@ -85,3 +91,26 @@ def world(monkeypatch: pytest.MonkeyPatch) -> Iterator[ScriptedWorld]:
         settings.cache_clear()
         server.shutdown()
         thread.join()
+
+
+@pytest.fixture(scope="module")
+def gateway_process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SandboxGateway]:
+    folder: Path = tmp_path_factory.mktemp("gateway")
+    with sandbox_gateway(folder) as running:
+        yield running
+
+
+@pytest.fixture
+def gateway(gateway_process: SandboxGateway, monkeypatch: pytest.MonkeyPatch) -> Iterator[SandboxGateway]:
+    """This process's authority and payment gateway, without faults but those that the test asks for."""
+    from books import clients
+    from config.settings import settings
+
+    for name, value in gateway_process.settings().items():
+        monkeypatch.setenv(name, value)
+    settings.cache_clear()
+    clients.forget()
+    gateway_process.script(send=[], ask=[])
+    yield gateway_process
+    clients.forget()
+    settings.cache_clear()

@@ -103,22 +103,6 @@ def test_a_run_that_comes_to_no_answer_fails_readably(migrated: object, world: A
     assert "no answer in 8 turns" in (now(row).outcome or "")
 
 
-def test_an_approved_run_is_submitted_once(migrated: object, world: Any) -> None:
-    row = run(RunKind.SUBMIT, RunStatus.APPROVED)
-    world.reply = lambda *_: completion("OK")
-    agent_runs.submit_approved(row, token="m1")
-    agent_runs.submit_approved(row, token="m2")
-    assert (now(row).status, now(row).lease_message, world.count("chat")) == (RunStatus.SUBMITTED, "m1", 1)
-
-
-def test_a_check_that_says_stop_keeps_the_run_in_the_house(migrated: object, world: Any) -> None:
-    row = run(RunKind.SUBMIT, RunStatus.APPROVED)
-    world.reply = lambda *_: completion("STOP: the sums differ")
-    agent_runs.submit_approved(row, token="m1")
-    assert now(row).status == RunStatus.FAILED
-    assert "the sums differ" in (now(row).outcome or "")
-
-
 def test_an_eval_passes_on_the_right_answer_and_says_the_wrong_one(migrated: object, world: Any) -> None:
     given = {"text": "Strom", "choices": ["Energy", "Rent"]}
     right = run(RunKind.EVAL, RunStatus.QUEUED, given | {"expected": "Energy"})

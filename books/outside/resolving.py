@@ -1,0 +1,93 @@
+"""What a janitor does with things whose worker is gone, or that wait and were forgotten: it asks, and goes on.
+
+The other side has it: done. It has not: it is sent again under the same key. Nobody says, or it is a mail: parked for
+a person, with an issue, and not repeated. A thing that a live worker holds is not touched.
+
+Not guaranteed: all of them in one pass; it ends with its budget, oldest first, and the next one goes on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+
+from sqlalchemy import func, or_, select
+
+from books.models import EffectKind, EffectStatus, OutsideEffect
+from books.outside.effects import Kind, carry_out, hold
+from fleet import deadline
+from fleet.logs import get_logger
+from fleet.storage import session
+from fleet.storage.leases import RUNNING
+
+log = get_logger(__name__)
+
+WAITS_AT_MOST = timedelta(minutes=30)  # real time; its message would have come by then
+MOST_ATTEMPTS = 5
+ROWS_A_PASS = 500
+
+
+@dataclass
+class Resolved:
+    """What a pass found and did; `oldest` is the age of the oldest row that it worked on."""
+
+    settled: int = 0
+    parked: int = 0
+    failed: int = 0
+    skipped_live: int = 0
+    oldest: timedelta = timedelta(0)
+
+
+def resolve(token: str) -> Resolved:
+    """One pass over all kinds.
+
+    Raises `DeadlineExceeded`.
+    """
+    kinds = {kind.name: kind for kind in all_kinds()}
+    done = Resolved()
+    for row_id, name, age in _lapsed(list(kinds)):
+        deadline.check()
+        try:
+            _resolve(kinds[EffectKind(name)], row_id, age, token, done)
+        except Exception as error:
+            done.failed += 1
+            log.warning("outside_effect_not_resolved", kind=name, effect=row_id, error=repr(error))
+    return done
+
+
+def all_kinds() -> list[Kind]:
+    """Every kind there is; their modules import this one."""
+    from books.charging import Charge
+    from books.invoicing import InvoiceMail
+    from books.submitting import Filing
+
+    return [Filing(), Charge(), InvoiceMail()]
+
+
+def _lapsed(kinds: Sequence[EffectKind]) -> Sequence[tuple[int, str, timedelta]]:
+    """Rows whose lease has lapsed; and filings that wait too long: of the others, the next slot takes what is due."""
+    lapsed = (OutsideEffect.status == RUNNING) & (OutsideEffect.lease_until < func.now())
+    long_ago = func.coalesce(OutsideEffect.finished_at, OutsideEffect.intended_at) < func.now() - WAITS_AT_MOST
+    forgotten = (OutsideEffect.kind == EffectKind.FILING) & (OutsideEffect.status == EffectStatus.WAITING) & long_ago
+    age = func.now() - func.coalesce(OutsideEffect.called_at, OutsideEffect.intended_at)
+    rows = select(OutsideEffect.id, OutsideEffect.kind, age).where(
+        or_(lapsed, forgotten), OutsideEffect.kind.in_(kinds)
+    )
+    with session() as s:
+        chosen = s.execute(rows.order_by(OutsideEffect.id).limit(ROWS_A_PASS)).all()
+    return [(row_id, name, age) for row_id, name, age in chosen]
+
+
+def _resolve(kind: Kind, row_id: int, age: timedelta, token: str, done: Resolved) -> None:
+    with session() as s:
+        held = hold(s, row_id, token)
+    if held is None:
+        done.skipped_live += 1
+        return
+    done.oldest = max(done.oldest, age)
+    status = carry_out(kind, held, park=True, give_up=held.row.attempts >= MOST_ATTEMPTS)
+    if status is EffectStatus.NEEDS_REVIEW:
+        done.parked += 1
+    else:
+        done.settled += 1

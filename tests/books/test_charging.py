@@ -1,0 +1,229 @@
+"""A subscription's period is charged once, by the gateway's own log, whoever asks for it and however often."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from datetime import date, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+from dramatiq import Message
+from sqlalchemy import delete, func, select, update
+
+from books import charging, outside
+from books.calendar import today
+from books.models import EffectStatus, OutsideEffect, Subscription, SubscriptionStatus
+from books.outside import Unclear
+from fleet.broker import FleetBroker, keys
+from fleet.storage import session
+from tests.books.gateway import SandboxGateway
+from tests.waiting import wait_until
+
+ROOT = Path(__file__).parents[2]
+LANE, QUEUE = "transaction_sync", "charging"
+
+
+@pytest.fixture
+def till(migrated: object, gateway: SandboxGateway) -> SandboxGateway:
+    with session() as s:
+        s.execute(delete(OutsideEffect))
+        s.execute(delete(Subscription))
+    return gateway
+
+
+def subscribe(
+    *, method: str = "pm_1", status: SubscriptionStatus = SubscriptionStatus.ACTIVE, days_ago: int = 0
+) -> tuple[int, str]:
+    """A subscription and its period, as `due` says it."""
+    begins = today() - timedelta(days=days_ago)
+    with session() as s:
+        row = Subscription(
+            customer="c",
+            plan="ledger",
+            amount_cents=1_900,
+            currency="EUR",
+            method=method,
+            billing_day=begins.day,
+            next_period=begins,
+            status=status,
+        )
+        s.add(row)
+        s.flush()
+        return row.id, begins.isoformat()
+
+
+def now(row: int) -> Subscription:
+    with session() as s:
+        return s.get_one(Subscription, row)
+
+
+def reference(subscription: tuple[int, str]) -> str:
+    return f"subscription {subscription[0]} {subscription[1]}"
+
+
+def test_what_has_begun_is_due_and_nothing_else(till: SandboxGateway) -> None:
+    begun, late = subscribe(), subscribe(days_ago=40)
+    subscribe(days_ago=-1)
+    for status in set(SubscriptionStatus) - {SubscriptionStatus.ACTIVE}:
+        subscribe(status=status)
+    assert charging.due() == [begun, late]
+
+
+def test_a_period_is_charged_once_and_the_next_one_is_a_month_on(till: SandboxGateway) -> None:
+    subscription = subscribe()
+    for token in ("m1", "m1", "m2"):
+        charging.charge(*subscription, token=token)
+    row = now(subscription[0])
+    assert row.next_period == charging.following(date.fromisoformat(subscription[1]), row.billing_day)
+    assert row.status == SubscriptionStatus.ACTIVE
+    assert till.taken()[reference(subscription)] == 1
+    assert charging.due() == []
+
+
+def test_a_month_that_was_missed_is_caught_up_a_period_a_pass(till: SandboxGateway) -> None:
+    row, _ = subscribe(days_ago=65)
+    periods = []
+    for token in "abcd":
+        for due in charging.due():
+            periods.append(due[1])
+            charging.charge(*due, token=token)
+    assert len(periods) == len(set(periods)) == 3
+    assert [till.taken()[f"subscription {row} {charged}"] for charged in periods] == [1, 1, 1]
+
+
+def test_a_refused_card_ends_readably_and_is_left_alone(till: SandboxGateway) -> None:
+    subscription = subscribe(method="pm_declined_7")
+    for token in ("m1", "m2"):
+        charging.charge(*subscription, token=token)
+    row = now(subscription[0])
+    assert row.status == SubscriptionStatus.DECLINED
+    assert "card_declined" in (row.outcome or "")
+    assert row.next_period.isoformat() == subscription[1]
+    assert len(till.lines(reference=reference(subscription))) == 1
+    assert charging.due() == []
+
+
+@pytest.mark.parametrize("method", ["pm_1", "pm_declined_1"])
+def test_a_lost_answer_is_found_out_whatever_it_was(till: SandboxGateway, method: str) -> None:
+    subscription = subscribe(method=method)
+    till.script(send=["silent"], ask=["dropped"])
+    with pytest.raises(Unclear):
+        charging.charge(*subscription, token="m1")
+    charging.charge(*subscription, token="m1")
+    declined = method != "pm_1"
+    assert now(subscription[0]).status == (SubscriptionStatus.DECLINED if declined else SubscriptionStatus.ACTIVE)
+    assert till.taken()[reference(subscription)] == (0 if declined else 1)
+    assert len(till.lines(reference=reference(subscription))) == 1
+
+
+def test_a_price_that_changed_meanwhile_is_not_what_is_sent_again(till: SandboxGateway) -> None:
+    subscription = subscribe()
+    till.script(send=["dropped"], ask=["away"])
+    with pytest.raises(Unclear):
+        charging.charge(*subscription, token="m1")
+    with session() as s:
+        s.execute(update(Subscription).values(amount_cents=9_900))
+    charging.charge(*subscription, token="m1")
+    assert [line["amount_cents"] for line in till.lines(reference=reference(subscription))] == [1_900, 1_900]
+
+
+def test_what_nobody_can_tell_parks_the_subscription_too(till: SandboxGateway) -> None:
+    subscription = subscribe()
+    till.script(send=["silent"], ask=["away", "away"])
+    with pytest.raises(Unclear):
+        charging.charge(*subscription, token="m1")
+    with session() as s:
+        s.execute(update(OutsideEffect).values(lease_until=func.now() - timedelta(seconds=1)))
+    assert outside.resolve(token="janitor").parked == 1
+    assert now(subscription[0]).status == SubscriptionStatus.NEEDS_REVIEW
+    assert charging.due() == []
+
+
+def test_a_subscription_that_was_cancelled_while_it_was_charged_stays_cancelled(till: SandboxGateway) -> None:
+    subscription = subscribe()
+    till.script(send=["silent"], ask=["away"])
+    with pytest.raises(Unclear):
+        charging.charge(*subscription, token="m1")
+    with session() as s:
+        s.execute(update(Subscription).values(status=SubscriptionStatus.CANCELLED))
+        s.execute(update(OutsideEffect).values(lease_until=func.now() - timedelta(seconds=1)))
+    assert outside.resolve(token="janitor").settled == 1
+    assert now(subscription[0]).status == SubscriptionStatus.CANCELLED
+    with session() as s:
+        assert s.scalars(select(OutsideEffect.status)).all() == [EffectStatus.DONE]
+
+
+@pytest.mark.parametrize(("first", "day", "then"), [
+    (date(2026, 1, 31), 31, date(2026, 2, 28)),
+    (date(2026, 2, 28), 31, date(2026, 3, 31)),
+    (date(2028, 1, 30), 30, date(2028, 2, 29)),
+    (date(2026, 12, 1), 1, date(2027, 1, 1)),
+])  # fmt: skip
+def test_periods_keep_to_their_day_of_the_month(first: date, day: int, then: date) -> None:
+    assert charging.following(first, day) == then
+
+
+@pytest.fixture
+def lanes(till: SandboxGateway, tmp_path: Path) -> Iterator[Callable[[], bytes]]:
+    """Two `fleet work transaction_sync`, the bookkeeping's own; returns what they logged."""
+    logs = [tmp_path / f"log-{number}" for number in range(2)]
+    command = [sys.executable, "-m", "fleet", "--app", str(ROOT), "work", LANE]
+    environment = {**os.environ, "FLEET_LOG_FORMAT": "json"}
+    running = []
+    for log in logs:
+        with log.open("wb") as out:
+            running.append(subprocess.Popen(command, env=environment, cwd=ROOT, stdout=out, stderr=subprocess.STDOUT))
+    yield lambda: b"".join(log.read_bytes() for log in logs)
+    for worker in running:
+        worker.terminate()
+    for worker in running:
+        worker.wait(60)
+
+
+def send_from_three_beats(environment: Any) -> None:
+    """The slot's message as three leaders would send it at once, with neither their lock nor the slot's claim between."""
+    together = threading.Barrier(3)
+
+    def beat() -> None:
+        broker = FleetBroker(url=environment.redis_url, namespace=environment.namespace, middleware=[])
+        broker.declare_queue(QUEUE)
+        message: Message[None] = Message(QUEUE, "charge_subscriptions", (), {}, {})
+        together.wait(10)
+        broker.enqueue(message)
+        broker.client.close()
+
+    beats = [threading.Thread(target=beat) for _ in range(3)]
+    for thread in beats:
+        thread.start()
+    for thread in beats:
+        thread.join()
+
+
+def test_three_beats_with_neither_lock_nor_slot_make_one_charge_a_subscription_and_period(
+    environment: Any, till: SandboxGateway, redis_client: redis.Redis, lanes: Callable[[], bytes]
+) -> None:
+    paying = [subscribe() for _ in range(30)]
+    poor = [subscribe(method="pm_declined_1") for _ in range(3)]
+    before = till.taken()
+    wait_until(lambda: lanes().count(b"worker_ready") >= 2, 30)
+    till.script(send=["silent", None, "failed", None, "dropped", None, "away", None, "limited"])
+    send_from_three_beats(environment)
+
+    def ended() -> bool:
+        with session() as s:
+            statuses = Counter(s.scalars(select(OutsideEffect.status)))
+        return statuses == {EffectStatus.DONE: len(paying), EffectStatus.REFUSED: len(poor)}
+
+    bodies = keys.bodies(environment.namespace, QUEUE)
+    wait_until(lambda: ended() and redis_client.hlen(bodies) == 0, 60)
+    assert lanes().count(b'"charges_due"') == 3
+    assert till.taken() - before == {reference(subscription): 1 for subscription in paying}
+    assert {now(row).status for row, _ in poor} == {SubscriptionStatus.DECLINED}
+    assert charging.due() == []
