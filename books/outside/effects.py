@@ -24,6 +24,8 @@ from sqlalchemy.orm import Session
 from books.leasing import Hold, lease_time
 from books.models import EffectKind, EffectStatus, OutsideEffect
 from books.outside.answers import Conflicting, NotTaken, Receipt, Refused, Unclear
+from fleet import wire
+from fleet.actor import current_delivery
 from fleet.errors import RetryLater
 from fleet.logs import get_logger
 from fleet.storage import leases, session
@@ -83,8 +85,11 @@ def found(kind: EffectKind, subject: str, token: str) -> Hold[OutsideEffect] | N
 
 def hold(s: Session, row_id: int | None, token: str) -> Hold[OutsideEffect] | None:
     """Hold a thing by its row id, in the caller's transaction."""
-    row = leases.claim(s, OutsideEffect, row_id, token=token, lease=lease_time(), claimable=(EffectStatus.WAITING,))
-    return None if row is None else Hold(OutsideEffect, row, token)
+    lease, delivery = lease_time(), current_delivery()
+    row = leases.claim(
+        s, OutsideEffect, row_id, message=token, token=delivery, lease=lease, claimable=(EffectStatus.WAITING,)
+    )
+    return None if row is None else Hold(OutsideEffect, row, token, delivery)
 
 
 def _id(s: Session, kind: EffectKind, subject: str) -> int | None:
@@ -187,7 +192,9 @@ def _tell(effect: OutsideEffect) -> None:
 
 def let_go(message: Message[Any], reason: str) -> None:
     """Of a message whose job was cut off: what it held is free at once, for a janitor to find out about."""
-    held = (OutsideEffect.status == RUNNING) & (OutsideEffect.lease_token == message.message_id)
+    held = (OutsideEffect.status == RUNNING) & (OutsideEffect.lease_message == message.message_id)
+    if delivery := message.options.get(wire.DELIVERY):  # its next delivery may be at it by now
+        held &= OutsideEffect.lease_token == delivery
     with session() as s:
         free = update(OutsideEffect).where(held).values(lease_until=func.now(), outcome=reason)
         subjects = s.scalars(free.returning(OutsideEffect.subject)).all()

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
-from sqlalchemy import func, or_, select
+from sqlalchemy import Interval, func, or_, select, type_coerce
 
 from books.models import EffectKind, EffectStatus, OutsideEffect
 from books.outside.effects import Kind, carry_out, hold
@@ -70,7 +70,8 @@ def _lapsed(kinds: Sequence[EffectKind]) -> Sequence[tuple[int, str, timedelta]]
     lapsed = (OutsideEffect.status == RUNNING) & (OutsideEffect.lease_until < func.now())
     long_ago = func.coalesce(OutsideEffect.finished_at, OutsideEffect.intended_at) < func.now() - WAITS_AT_MOST
     forgotten = (OutsideEffect.kind == EffectKind.FILING) & (OutsideEffect.status == EffectStatus.WAITING) & long_ago
-    age = func.now() - func.coalesce(OutsideEffect.called_at, OutsideEffect.intended_at)
+    since = func.coalesce(OutsideEffect.called_at, OutsideEffect.intended_at)
+    age = type_coerce(func.now() - since, Interval)
     rows = select(OutsideEffect.id, OutsideEffect.kind, age).where(
         or_(lapsed, forgotten), OutsideEffect.kind.in_(kinds)
     )

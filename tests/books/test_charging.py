@@ -188,7 +188,7 @@ def lanes(till: SandboxGateway, tmp_path: Path) -> Iterator[Callable[[], bytes]]
 
 
 def send_from_three_beats(environment: Any) -> None:
-    """The slot's message as three leaders would send it at once, with neither their lock nor the slot's claim between."""
+    """The slot's message as three leaders would send it at once, with no lock and no claim of the slot between."""
     together = threading.Barrier(3)
 
     def beat() -> None:

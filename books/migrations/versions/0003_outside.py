@@ -5,7 +5,7 @@ from alembic import op
 from sqlalchemy.dialects import postgresql
 
 revision = "books_0003"
-down_revision = "books_0001"
+down_revision = "books_0002"
 branch_labels = None
 depends_on = None
 
