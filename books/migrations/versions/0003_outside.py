@@ -28,6 +28,7 @@ def upgrade() -> None:
         sa.Column("receipt", sa.String()),
         sa.Column("status", sa.String(), nullable=False),
         sa.Column("lease_token", sa.String()),
+        sa.Column("lease_message", sa.String()),
         _instant("lease_until"),
         sa.Column("attempts", sa.BigInteger(), nullable=False, server_default="0"),
         _instant("started_at"),
