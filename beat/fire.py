@@ -45,6 +45,7 @@ _LOOK_HOLDS = 2.0  # seconds for which a ring makes do with the last look
 _AGAIN = timedelta(seconds=1)  # real, after an entry failed
 _AHEAD = timedelta(seconds=1.5)  # real: what is due by then is made ready, so that at its instant it is only sent
 _READY_MOST = 5_000
+_LONGEST_OUTAGE = timedelta(days=3 * 365)
 _ROUNDS = 3
 
 
@@ -99,7 +100,7 @@ class Firer:
         if names is None or not self._stored.looked_within(_LOOK_HOLDS):
             self._stored.look()
         for _ in range(_ROUNDS):
-            if not self._leader.leads():
+            if not self._leader.leads() or not self._stored.believes_the_time():
                 return
             if not self._overtaken():
                 break
@@ -164,6 +165,10 @@ class Firer:
 
     def _call(self, name: str, at: Instant, term: tuple[int, int]) -> Call | None:
         history, mark = self._stored.histories[name], self._stored.marks[name]
+        if at.now - wire.from_ms(mark) > _LONGEST_OUTAGE:  # a mark that has followed a wrong clock stays there
+            raise ValueError(
+                f"the server says {at.now:%Y-%m-%d}, but its last slot was judged in {wire.from_ms(mark):%Y}"
+            )
         lines = proposals(history, wire.from_ms(mark), at)
         if not lines:
             return None

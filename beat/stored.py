@@ -31,6 +31,8 @@ log = get_logger(__name__)
 
 _HERE = Path(__file__).parent
 _AHEAD = timedelta(seconds=1)  # a clock here that is ahead of the server's by less is not waited for
+_JUMP, _LEAP = timedelta(seconds=10), timedelta(minutes=1)  # of the server's clock against ours that never jumps
+_LEAP_HOLDS = 60.0  # seconds
 _LOOKS_LATE = 5.0  # seconds between two looks after which this process cannot say that nobody else looked
 
 
@@ -48,6 +50,7 @@ class StoredSchedule:
         self.generation = 0
         self._server, self._looked = datetime.min.replace(tzinfo=UTC), float("-inf")
         self._looks, self._unchanged_since = b"", float("-inf")
+        self._no_sooner = float("-inf")
         self._texts: dict[str, bytes] = {}
         self.histories: dict[str, History] = {}
         self.marks: dict[str, int] = {}
@@ -109,9 +112,22 @@ class StoredSchedule:
         # Only who looked all the time can say that nobody else did.
         if own or looks != self._looks or now - self._looked > _LOOKS_LATE:
             self._unchanged_since = now
-        self._looks, self._looked = looks, now
-        self._server = datetime.fromtimestamp(int(seconds), UTC) + timedelta(microseconds=int(micros))
+        server = datetime.fromtimestamp(int(seconds), UTC) + timedelta(microseconds=int(micros))
+        if self._looked > 0:
+            self._compare(server, self._server + timedelta(seconds=now - self._looked), now)
+        self._looks, self._looked, self._server = looks, now, server
         self.generation = int(generation or 0)
+
+    def _compare(self, server: datetime, expected: datetime, now: float) -> None:
+        """Mistrust, for a while, a server whose clock leapt ahead: a mark that follows it cannot be taken back."""
+        jump = server - expected
+        if abs(jump) > _JUMP:
+            log.error("server_clock_jumped", by=str(jump), server=str(server))
+            self._no_sooner = now + _LEAP_HOLDS if jump > _LEAP else float("-inf")
+
+    def believes_the_time(self) -> bool:
+        """Whether slots may be judged by the server's time as it was last heard."""
+        return clock.monotonic() >= self._no_sooner
 
     def looked_within(self, seconds: float) -> bool:
         return clock.monotonic() - self._looked < seconds

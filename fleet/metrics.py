@@ -39,7 +39,7 @@ def _registered() -> dict[str, Any]:
         "deadlines": Counter("fleet_deadlines_raised", "Deadlines raised in bodies", ["strike"]),
         # Writes of workers that had lost their row, by table: they changed nothing.
         "stale_writes": Counter("fleet_stale_writes", "Late writes to rows that others hold", ["table"]),
-        # Slots of the schedule, by entry and verdict (fired, coalesced, expired).
+        # Slots of the schedule, by entry and verdict (fired, coalesced, expired, paused, overlapped).
         "slots": Counter("fleet_slots", "Slots of the schedule", ["entry", "verdict"]),
         # Claims of slots by their messages, by entry and answer (first, again, taken_over, discarded, waits,
         # unanswered).

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from fleet.ledger import VERDICTS
+
 ROOT = Path(__file__).parent.parent.parent
 PAGES = sorted([ROOT / "README.md", ROOT / "CHANGELOG.md", *(ROOT / "docs").rglob("*.md")])
 CODE = "\n".join(
@@ -29,9 +31,7 @@ def test_every_event_of_the_runbook_is_one_that_the_code_logs() -> None:
     ]
     named = {name for cell in first_cells for name in re.findall(r"`([a-z_]+)`", cell) if "_" in name}
     statuses = {"done_with_errors"}
-    logged = set(re.findall(r'"([a-z]+(?:_[a-z]+)+)"', CODE)) | {
-        f"slots_{verdict}" for verdict in ("fired", "expired", "coalesced")
-    }
+    logged = set(re.findall(r'"([a-z]+(?:_[a-z]+)+)"', CODE)) | {f"slots_{verdict}" for verdict in VERDICTS}
     assert len(named) > 8
     assert named - statuses <= logged
 

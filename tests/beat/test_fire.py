@@ -10,7 +10,7 @@ import pytest
 import redis
 from structlog.testing import capture_logs
 
-from beat import fire
+from beat import fire, stored
 from beat.fire import Firer
 from beat.leader import Leader
 from fleet import Entry, ledger, wire
@@ -420,6 +420,79 @@ def test_a_redis_that_forgot_its_scripts_is_given_them_again(
         firer.pass_over()
         redis_client.script_flush()
     assert len(beaten.messages()) == 2
+
+
+@pytest.fixture
+def times(monkeypatch: pytest.MonkeyPatch) -> Callable[[float, timedelta], None]:
+    """Let a firer look, so many seconds later by the clock that never jumps, and the server's off by so much."""
+    seconds, wrong = [1_000.0], [timedelta(0)]
+    monkeypatch.setattr(stored.clock, "monotonic", lambda: seconds[0])
+    begin = clock.real_now()
+
+    def asked(self: stored.StoredSchedule) -> list[bytes]:
+        at = begin + timedelta(seconds=seconds[0] - 1_000) + wrong[0]
+        _, _, *rest = self._look(keys=[keys.schedule(self._broker.namespace)], args=[self._digest or ""])
+        return [str(int(at.timestamp())).encode(), str(at.microsecond).encode(), *rest]
+
+    monkeypatch.setattr(stored.StoredSchedule, "_asked", asked)
+
+    def move(later: float, off: timedelta) -> None:
+        seconds[0] += later
+        wrong[0] = off
+
+    return move
+
+
+def test_a_servers_clock_that_leaps_ahead_and_comes_back_has_fired_nothing_and_is_said_once(
+    broker: FleetBroker,
+    leader: Leader,
+    beaten: Beaten,
+    times: Callable[[float, timedelta], None],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    trusted = Term(broker.client, broker.namespace, ttl=6 * SECOND, renewal=2 * SECOND)
+    trusted.token, trusted.epoch = leader.token, leader.epoch
+    firer = Firer(broker, trusted, [SECONDLY])
+    firer.pass_over()
+    with capture_logs() as logs:
+        for _ in range(30):
+            times(1, HOUR)
+            firer.pass_over()
+            firer.pass_over(["secondly"])
+        assert beaten.verdicts("secondly") == []
+        times(1, timedelta(0))
+        firer._stored.look()
+        assert firer._stored.believes_the_time()
+    assert [line["by"] for line in logs if line["event"] == "server_clock_jumped"] == ["1:00:00", "-1 day, 23:00:00"]
+
+
+def test_a_servers_clock_that_leapt_ahead_and_stays_there_is_believed_after_a_minute(
+    broker: FleetBroker, leader: Leader, times: Callable[[float, timedelta], None]
+) -> None:
+    firer = Firer(broker, leader, [SECONDLY])
+    firer._stored.look()
+    believed = []
+    for _ in range(62):
+        times(1, HOUR)
+        firer._stored.look()
+        believed.append(firer._stored.believes_the_time())
+    assert believed == [False] * 60 + [True] * 2
+
+
+def test_a_time_that_cannot_be_is_never_believed(
+    night: StandingNight, broker: FleetBroker, leader: Leader, beaten: Beaten
+) -> None:
+    firer = Firer(broker, leader, [HOURLY])
+    firer.pass_over()
+    night.move_to(datetime(2200, 1, 1, tzinfo=UTC))
+    with capture_logs() as logs:
+        firer.pass_over()
+        Firer(broker, leader, [HOURLY]).pass_over()
+    assert beaten.verdicts("hourly") == []
+    assert "the server says 2200-01-01, but its last slot was judged in 2026" in str(logs)
+    night.move_to(TWO)
+    Firer(broker, leader, [HOURLY]).pass_over()
+    assert [line[0] for line in beaten.verdicts("hourly")] == ["fired"], "it went silent"
 
 
 def test_a_ledger_keeps_its_last_lines_and_lets_the_others_go(
