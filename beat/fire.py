@@ -69,6 +69,10 @@ class Ready:
     call: Call
     until: datetime | None
 
+    def holds(self, term: tuple[int, int], mark: int, at: Instant) -> bool:
+        """Whether it is still what would be made now."""
+        return (self.term, self.mark) == (term, mark) and (self.until is None or at.due < self.until)
+
 
 class Firer:
     """Passes over entries while this replica leads."""
@@ -135,7 +139,7 @@ class Firer:
     def _calls(self, names: Iterable[str], at: Instant, term: tuple[int, int]) -> Iterator[Call]:
         for name in names:
             ready = self._ready.pop(name, None)
-            if ready and (ready.term, ready.mark) == (term, self._stored.marks[name]) and not _past(ready.until, at):
+            if ready and ready.holds(term, self._stored.marks[name], at):
                 yield ready.call
                 continue
             try:
@@ -151,10 +155,13 @@ class Firer:
     def _make_ready(self) -> None:
         """Make the calls of what is due before long: a thousand at once are then late by their sending alone."""
         at, term = self._stored.instant(), self._loaded
-        self._ready.clear()
+        before, self._ready = self._ready, {}
         if term is None:
             return
         for name, due in self._stored.due_until(at.due + _AHEAD * clock.rate)[:_READY_MOST]:
+            if name in before and before[name].holds(term, self._stored.marks[name], at):
+                self._ready[name] = before[name]
+                continue
             try:
                 call = self._call(name, Instant(at.now, due, at.rate), term)
                 if call is not None:
@@ -263,10 +270,6 @@ class Firer:
             metrics.slot(name, verdict, line.count)
             say = log.info if verdict in ("fired", "paused") else log.warning
             say(f"slots_{verdict}", entry=name, first=str(line.first), last=str(line.last), count=line.count)
-
-
-def _past(until: datetime | None, at: Instant) -> bool:
-    return until is not None and until <= at.due
 
 
 def _wire_line(line: Proposal, message: Message[Any] | None) -> tuple[Any, ...]:

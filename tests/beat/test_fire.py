@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -18,6 +19,7 @@ from fleet.broker import FleetBroker, keys
 from fleet.clock import clock
 from fleet.settings import Settings
 from tests.beat.beaten import HOUR, MINUTE, SECOND, START, Beaten, StandingNight
+from tests.broker.proxy import Proxy
 
 Replica = Callable[..., Leader]
 TWO = datetime(2026, 3, 2, 2, tzinfo=UTC)
@@ -333,6 +335,24 @@ def test_an_entry_is_due_its_share_of_jitter_after_its_slot_and_its_slot_stays(
     assert beaten.slots() == [TWO]
 
 
+def test_a_pass_in_which_nothing_is_due_asks_redis_as_much_for_a_thousand_entries_as_for_one(
+    night: StandingNight, broker: FleetBroker, beaten: Beaten, redis_client: redis.Redis
+) -> None:
+    trusted = Term(broker.client, broker.namespace, ttl=60 * SECOND, renewal=2 * SECOND)  # no thread of its own asks
+    many = [replace(HOURLY, name=f"hourly-{number}") for number in range(1_000)]
+    firer = Firer(broker, trusted, many)
+    firer.pass_over()
+
+    def asked(*names: str) -> int:
+        before = redis_client.info("stats")["total_commands_processed"]
+        firer.pass_over(names or None)
+        return int(redis_client.info("stats")["total_commands_processed"] - before)
+
+    asked()
+    assert asked() <= 6  # the look, what it does in the server, and this test's own question
+    assert asked("hourly-1") <= 1, "a ring asked whether anything is due"
+
+
 def test_an_entry_that_fails_is_said_once_and_the_others_go_on(
     night: StandingNight, broker: FleetBroker, leader: Leader, beaten: Beaten, redis_client: redis.Redis
 ) -> None:
@@ -408,6 +428,31 @@ def test_a_consumer_that_waits_for_the_queue_is_woken(
         told = heard.get_message(timeout=5)
     assert told is not None and told["data"] == b"work"
     assert not redis_client.sismember(keys.awaited(broker.namespace), "work")
+
+
+@pytest.mark.parametrize("lost", ["lose_reply", "lose_request"])
+def test_a_fire_whose_reply_or_request_was_lost_is_sent_once(
+    night: StandingNight,
+    broker: FleetBroker,
+    leader: Leader,
+    beaten: Beaten,
+    redis_url: str,
+    lost: str,
+) -> None:
+    with Proxy(redis_url) as proxy:
+        behind = FleetBroker(url=proxy.url, namespace=broker.namespace, middleware=[])
+        behind.actors = broker.actors
+        firer = Firer(behind, leader, [HOURLY])
+        firer.pass_over()
+        night.move_to(TWO)
+        firer._stored.look()
+        getattr(proxy, lost)()
+        with pytest.raises(redis.ConnectionError):
+            firer.pass_over(["hourly"])
+        assert proxy.lost
+        firer.pass_over()
+    assert beaten.verdicts("hourly") == [("fired", "02:00:00", "02:00:00", 1)]
+    assert len(beaten.messages()) == 1
 
 
 def test_a_redis_that_forgot_its_scripts_is_given_them_again(
