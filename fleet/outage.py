@@ -42,13 +42,20 @@ def latest_slots(entry: Entry, after: datetime, until: datetime, most: int) -> l
 
 def _steps_back(entry: Entry, until: datetime, steps: int, no_further: datetime) -> datetime:
     instant = until
-    backwards = cron(entry, until + timedelta(seconds=1), backwards=True)
+    backwards = _backwards(entry, until + timedelta(seconds=1))
     for _ in range(steps):
         slot = next(backwards, None)
         if slot is None or slot <= no_further:
             return no_further
-        instant = slot.astimezone(UTC)
+        instant = slot
     return instant - timedelta(seconds=1)
+
+
+def _backwards(entry: Entry, instant: datetime) -> Iterator[datetime]:
+    """The slots before an instant as if no clock was changed: given a zone, cronsim may name one of them for ever."""
+    ahead = instant.astimezone(ZoneInfo(entry.tz)).utcoffset() or ZERO
+    for face in CronSim(str(entry.cron), (instant.astimezone(UTC) + ahead).replace(tzinfo=None), reverse=True):
+        yield face.replace(tzinfo=UTC) - ahead
 
 
 def count_between(entry: Entry, after: datetime, until: datetime) -> int:
