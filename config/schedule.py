@@ -30,6 +30,12 @@ SCHEDULE = [
         expires=timedelta(minutes=10),
         because="bounds how long a row may say running after its worker is gone",
     ),
+    Entry(
+        "relay_outbox",
+        cron="*/10 * * * *",
+        expires=timedelta(minutes=10),
+        because="supervisors relay within seconds; this tells what still stands, how old it is, what cannot be sent",
+    ),
     # 01:00, 11:00, 17:00
     Entry(
         "update_all_transactions",

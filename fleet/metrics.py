@@ -44,6 +44,8 @@ def _registered() -> dict[str, Any]:
         # Claims of slots by their messages, by entry and answer (first, again, taken_over, discarded, waits,
         # unanswered).
         "claims": Counter("fleet_slot_claims", "Claims of slots by their messages", ["entry", "answer"]),
+        # Messages in the outbox that wait to be sent, and those among them that could not be, as the janitor last saw.
+        "outbox": Gauge("fleet_outbox_rows", "Messages in the outbox", ["state"], multiprocess_mode="livemostrecent"),
         # 1 while this beat replica leads.
         "leading": Gauge("fleet_beat_leading", "Whether this replica leads", multiprocess_mode="livesum"),
         # Jumps of a clock that a beat noticed: its `own` wall clock, or the `server`'s.
@@ -111,6 +113,11 @@ def clock_jumped(which: str) -> None:
 
 def slot_claim(entry: str, answer: str) -> None:
     _metrics()["claims"].labels(entry, answer).inc()
+
+
+def outbox(waiting: int, refused: int) -> None:
+    _metrics()["outbox"].labels("waiting").set(waiting)
+    _metrics()["outbox"].labels("refused").set(refused)
 
 
 def leading(leads: bool) -> None:

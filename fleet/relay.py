@@ -22,10 +22,13 @@ from typing import Any
 from dramatiq.message import Message
 from sqlalchemy import Engine, Select, delete, func, select, update
 
+from fleet import metrics
 from fleet.broker import FleetBroker, keys
 from fleet.broker.sealing import CHUNK, LARGEST_MESSAGE
+from fleet.clock import clock
 from fleet.handover import LONGEST_PAUSE, HandedOver, Row, any_of, hand_over, settle, take, unsent
 from fleet.logs import get_logger
+from fleet.standing import standing
 from fleet.storage.tables import OutboxRow
 
 log = get_logger(__name__)
@@ -41,16 +44,6 @@ class Relayed:
     refused: int = 0
     forgotten: int = 0
     deleted: int = 0
-
-
-@dataclass(frozen=True)
-class Standing:
-    """Rows that wait to be sent, those among them that could not be, the oldest's age, and rows that were accepted."""
-
-    waiting: int
-    refused: int
-    oldest: timedelta
-    accepted: int
 
 
 def relay(engine: Engine, broker: FleetBroker, limit: int = 100_000) -> Relayed:
@@ -78,18 +71,34 @@ def relay(engine: Engine, broker: FleetBroker, limit: int = 100_000) -> Relayed:
     return Relayed(sent, refused, forgotten, deleted)
 
 
-def standing(engine: Engine, broker: FleetBroker) -> Standing:
-    """Count what stands in the outbox."""
-    waits = OutboxRow.accepted_at.is_(None)
-    oldest = func.clock_timestamp() - func.min(OutboxRow.written_at).filter(waits)
-    asked = select(
-        func.count().filter(waits),
-        func.count(OutboxRow.refused),
-        func.coalesce(oldest, timedelta(0)),
-        func.count(OutboxRow.accepted_at),
-    )
-    with engine.connect() as connection:
-        return Standing(*connection.execute(asked.where(OutboxRow.namespace == broker.namespace)).one())
+def measured_pass(engine: Engine, broker: FleetBroker) -> Relayed:
+    """A pass between two looks at what stands, and one line about it, at WARNING if anything did; raises as `relay`.
+
+    `stuck` are rows that no relay has tried within 10 s, so that supervisors without a database show; `failed` is what
+    could not be sent, and `skipped_live` what is young or only kept.
+    """
+    began, before, relayed, ended = clock.monotonic(), standing(engine, broker), None, None
+    try:
+        relayed = relay(engine, broker)
+        ended = standing(engine, broker)
+        return relayed
+    finally:
+        bad = ended is None or ended.refused or before.overdue
+        verdict = "failed" if ended is None or ended.refused else "acted" if relayed and relayed.sent else "idle"
+        metrics.outbox((ended or before).waiting, (ended or before).refused)
+        (log.warning if bad else log.info)(
+            "relay_outbox",
+            janitor="relay_outbox",
+            verdict=verdict,
+            scanned=before.waiting + before.accepted,
+            stuck=before.overdue,
+            recovered=relayed.sent if relayed else 0,
+            failed=(ended or before).refused,
+            skipped_live=(ended.waiting - ended.refused + ended.accepted) if ended else 0,
+            oldest=str(before.oldest).split(".")[0],
+            took=f"{(clock.monotonic() - began) * 1000:.0f}ms",
+            runbook="docs/when-things-go-wrong.md#the-outbox",
+        )
 
 
 def _due(which: Select[*tuple[Any, ...]], broker: FleetBroker, limit: int) -> Select[*tuple[Any, ...]]:

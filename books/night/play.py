@@ -45,7 +45,7 @@ _VIEW_SECONDS = 0.5
 _SETTLE = timedelta(
     seconds=90
 )  # real: the longest retry delay, compressed, and a killed worker's heartbeat many times over
-JANITORS = ("recover_stuck_syncs", "requeue_stuck_runs")
+JANITORS = ("recover_stuck_syncs", "requeue_stuck_runs", "relay_outbox")
 
 
 class NightRefused(FleetError):

@@ -1,6 +1,7 @@
 """`python -m tests.benchmarks [--rounds N] [--only NAME]`: every claim, then one table.
 
-The server is the one that FLEET_REDIS_URL names, or an embedded Valkey without persistence.
+The server is the one that FLEET_REDIS_URL names, or an embedded Valkey without persistence. A PostgreSQL, where a line
+wants one, is always an embedded one.
 """
 
 from __future__ import annotations
@@ -11,7 +12,18 @@ import tempfile
 from pathlib import Path
 
 from fleet import embedded
-from tests.benchmarks import beat, board, drain, fan_out, idle_queues, latency_idle, latency_steady, report, sleepers
+from tests.benchmarks import (
+    beat,
+    board,
+    drain,
+    fan_out,
+    idle_queues,
+    latency_idle,
+    latency_steady,
+    relay,
+    report,
+    sleepers,
+)
 from tests.benchmarks.contest import Claim, play
 from tests.benchmarks.stage import Stage
 
@@ -19,6 +31,7 @@ CLAIMS: tuple[Claim, ...] = (
     latency_idle.CLAIM,
     latency_steady.CLAIM,
     *fan_out.CLAIMS,
+    relay.CLAIM,
     drain.CLAIM,
     drain.ONE_BY_ONE,
     sleepers.CLAIM,
@@ -49,11 +62,12 @@ def main() -> None:
 
 def _measure(claims: list[Claim], rounds: int, *, only: str) -> None:
     url = os.environ.get("FLEET_REDIS_URL", "")
+    wanted = embedded.Wanted(valkey=not url, postgres=any(claim.wants_database for claim in claims))
     with (
         tempfile.TemporaryDirectory(prefix="fleet-bench-") as folder,
-        embedded.servers(Path(folder), embedded.Wanted(valkey=not url, postgres=False)) as started,
+        embedded.servers(Path(folder), wanted) as started,
     ):
-        stage = Stage(url or started.redis_url, own_server=not url)
+        stage = Stage(url or started.redis_url, own_server=not url, database_url=started.database_url)
         if stage.own_server:
             stage.client.config_set("appendonly", "no")
         possible = [claim for claim in claims if stage.own_server or not claim.pins_server]

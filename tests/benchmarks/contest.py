@@ -43,20 +43,24 @@ Figures = dict[str, float]
 
 @dataclass(frozen=True)
 class Aim:
-    """What a figure should be: so many times better than the other's, and ours at most so much."""
+    """What a figure should be: so many times better than the other's, and ours at most or at least so much."""
 
     ratio: float | None = None
     at_most: float | None = None
+    at_least: float | None = None
 
     def __str__(self) -> str:
         wanted = [f">= {self.ratio:g}x"] if self.ratio is not None else []
         wanted += [f"<= {self.at_most:g}"] if self.at_most is not None else []
+        wanted += [f">= {self.at_least:,.0f}"] if self.at_least is not None else []
         return ", ".join(wanted)
 
     def met(self, ours: float, ratio: float | None) -> bool:
         """Whether it was reached; `ratio` is None where the better of the two is nought."""
-        return (self.ratio is None or ratio is None or ratio >= self.ratio) and (
-            self.at_most is None or ours <= self.at_most
+        return (
+            (self.ratio is None or ratio is None or ratio >= self.ratio)
+            and (self.at_most is None or ours <= self.at_most)
+            and (self.at_least is None or ours >= self.at_least)
         )
 
 
@@ -73,7 +77,8 @@ class Pair:
 class Claim:
     """A kind of work by name. `measure` does it once and returns figures by name.
 
-    `pins_server` says that the server must be our own, since it is bound to a CPU.
+    `pins_server` says that the server must be our own, since it is bound to a CPU; `wants_database` that it needs a
+    PostgreSQL too.
     """
 
     name: str
@@ -82,6 +87,7 @@ class Claim:
     compared: tuple[Pair, ...]
     higher_is_better: bool = False
     pins_server: bool = False
+    wants_database: bool = False
 
 
 @dataclass(frozen=True)
@@ -131,6 +137,8 @@ def play(claim: Claim, stage: Stage, rounds: int) -> Outcome:
 
 def _compare(claim: Claim, pair: Pair, name: str, seen: Mapping[Contender, Mapping[str, list[float]]]) -> Comparison:
     ours, other = seen[pair.ours][name], seen[pair.other][name]
+    if not other:  # it does no such thing
+        return Comparison(name, _shown(pair.ours, ours), "-", None, "", "")
     mine, theirs = statistics.median(ours), statistics.median(other)
     better, worse = (mine, theirs) if claim.higher_is_better else (theirs, mine)
     ratio = better / worse if worse else None

@@ -69,10 +69,14 @@ class Worker:
 
 @dataclass
 class Stage:
-    """A server, and a namespace for one measurement; `own_server` if it was started for this run."""
+    """A server, and a namespace for one measurement; `own_server` if it was started for this run.
+
+    `database_url` is a PostgreSQL, where a claim wants one.
+    """
 
     redis_url: str
     own_server: bool
+    database_url: str = ""
     namespace: str = field(default_factory=lambda: f"bench-{uuid.uuid4().hex[:8]}")
 
     def __post_init__(self) -> None:

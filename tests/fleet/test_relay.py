@@ -15,7 +15,8 @@ from sqlalchemy import func, select, update
 from fleet import outbox
 from fleet.broker import keys
 from fleet.broker.broker import NotAccepted
-from fleet.relay import Relayed, relay, standing
+from fleet.relay import Relayed, relay
+from fleet.standing import standing
 from fleet.storage.tables import OutboxRow
 from tests.broker.conftest import OwnRedis
 from tests.fleet.post import QUEUE, Post
