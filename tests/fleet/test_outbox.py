@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
@@ -123,18 +124,24 @@ def test_the_send_needs_no_connection_beside_the_one_that_committed(
     small.close()
 
 
-def test_a_session_that_joins_a_transaction_sends_nothing_before_that_one_is_committed(post: Post) -> None:
+def test_a_session_that_joins_a_transaction_sends_nothing_before_that_one_is_committed(
+    redis_url: str, migrated_url: str, namespace: str
+) -> None:
+    post = Post(redis_url, migrated_url, namespace, pool_size=1, max_overflow=0, pool_timeout=5)
+    began = time.monotonic()
     with post.engine.connect() as connection, connection.begin() as whole:
         for name in ("a", "b"):
             with Session(connection, join_transaction_mode="create_savepoint") as s:
                 post.order(s, name)
                 s.commit()
         assert post.queued() == []
+        assert time.monotonic() - began < 5, "it waited for a second connection"
         whole.commit()
     assert [row.actor for row in post.rows()] == ["ship", "ship"]  # and the relay sends them
     post.age()
     relay(post.engine, post.broker)
     assert post.queued() == ["a", "b"]
+    post.close()
 
 
 def test_a_scoped_session_is_a_session(post: Post) -> None:
