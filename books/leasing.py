@@ -25,8 +25,8 @@ from sqlalchemy.orm import Session
 
 from fleet import wire
 from fleet.actor import FleetActor, current_delivery, current_message
-from fleet.app import effective_retry, process_broker
-from fleet.budgets import budget_of, longest_hard
+from fleet.app import effective_retry, longest_hard, process_broker
+from fleet.budgets import budget_of
 from fleet.errors import FleetError, RetryLater
 from fleet.logs import get_logger
 from fleet.storage import leases, session
@@ -52,9 +52,10 @@ def lease_time() -> timedelta:
     """
     message, broker = current_message(), process_broker()
     held = budget_of(broker, message) if message is not None else None
-    if message is None or held is None:
+    lane = broker.lanes.get(message.queue_name) if message is not None else None
+    if held is None or lane is None:
         return OUTSIDE_A_WORKER
-    return held.budget.hard + longest_hard(broker, message.queue_name) + SLACK
+    return held.budget.hard + longest_hard(broker.actors, lane) + SLACK
 
 
 def _is_parked(error: Exception) -> bool:

@@ -168,7 +168,8 @@ def effective_retry(actor: FleetActor[Any, Any], lane: Lane) -> Retry:
     return actor.retry or lane.retry
 
 
-def longest_hard(app: App, lane: Lane) -> timedelta:
+def longest_hard(actors: Mapping[str, Any], lane: Lane) -> timedelta:
     """Of all actors of a lane, and of the lane itself: as long may a retired child live for what runs in it."""
-    own = [actor.budget for actor in app.actors.values() if actor.queue_name in lane.queues]
-    return max(budget.hard for budget in (lane.budget, *own) if budget is not None)
+    own = [actor.budget for actor in actors.values() if actor.queue_name in lane.queues]
+    hard: timedelta = max(budget.hard for budget in (lane.budget, *own) if budget is not None)
+    return hard

@@ -6,7 +6,7 @@ has lapsed: it begins within its entry's longest gap, and is over within its own
 which rows only the application knows, so the slowest counts.
 
 Not guaranteed: the figure for a lane one of whose messages asked for a longer budget than the lane's longest (that one
-counts then), nor for a row whose lease outlasts its job's hard budget (add by how much), nor while Redis or the
+counts then), nor for a row whose lease outlasts both budgets (add by how much), nor while Redis or the
 database is away.
 """
 
@@ -53,7 +53,7 @@ class Bound:
 
 def bound_of(app: App, lane: Lane, now: datetime) -> Bound:
     """The bound of a lane; raises `DeclarationInvalid` for a janitor's cron that cannot be read."""
-    return Bound(longest_hard(app, lane), _slowest_janitor(app, now))
+    return Bound(longest_hard(app.actors, lane), _slowest_janitor(app, now))
 
 
 def _slowest_janitor(app: App, now: datetime) -> JanitorPass | None:

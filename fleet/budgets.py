@@ -9,7 +9,6 @@ Not guaranteed: a budget outside a loaded application, where no lane is known; a
 
 from __future__ import annotations
 
-from datetime import timedelta
 from typing import Any, Literal, NamedTuple
 
 from dramatiq import Broker, Message, MessageProxy
@@ -42,16 +41,6 @@ def budget_of(broker: Broker, message: Message[Any] | MessageProxy) -> HeldBudge
         return None
     asked = _asked(message.options[wire.TIME_LIMIT], declared.budget) if wire.TIME_LIMIT in message.options else None
     return HeldBudget(asked, "message") if asked is not None else declared
-
-
-def longest_hard(broker: FleetBroker, queue: str) -> timedelta:
-    """The longest hard budget in the lane of a queue; zero where no lane is known."""
-    lane = broker.lanes.get(queue)
-    if lane is None:
-        return timedelta(0)
-    ours = (actor for actor in broker.actors.values() if actor.queue_name in lane.queues)
-    own = [actor.budget for actor in ours if isinstance(actor, FleetActor)]
-    return max(budget.hard for budget in (lane.budget, *own) if budget is not None)
 
 
 def _asked(time_limit: object, declared: Budget) -> Budget | None:

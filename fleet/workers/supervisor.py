@@ -65,7 +65,7 @@ class Supervisor:
         self._unreaped: list[tuple[str, Death | None]] = []
         self._lost: list[tuple[str, str]] = []  # `on_lost` messages whose child is dead
         self._restarts: list[tuple[float, int]] = []  # (instant, young deaths) of places that wait for a new child
-        self._longest_hard = longest_hard(app, lane)
+        self._longest_hard = longest_hard(app.actors, lane)
         self._verdicts = Verdicts(self._broker, lane.queues)
         self._rooms = Rooms()
         self._recycling = Recycling(lane)
