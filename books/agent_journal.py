@@ -1,9 +1,12 @@
 """The steps of an agent's run, each taken once: a stored one is read back instead of being taken again.
 
-A step is stored in one transaction with the renewed lease, so a worker that lost its run stores nothing.
+A step is known by its number in the run and the digest of all that it was asked. One that was stored for another input
+(the prompt changed with a deploy, while the run waited for its next attempt) answers another question: it is left as
+it is, the step is taken anew, and one line says so. A step is stored in one transaction with the renewed lease, so a
+worker that lost its run stores nothing.
 
-Not guaranteed: that a step whose worker died between doing and storing it was not done twice. Steps read (the books, a
-model's answer); what leaves the house is no step.
+Not guaranteed: that a step whose worker died between doing and storing it was not done twice, or paid for twice. Steps
+read (the books, a model's answer); what leaves the house is no step.
 """
 
 from __future__ import annotations
@@ -13,11 +16,15 @@ from typing import Any
 
 from sqlalchemy import select
 
+from books.digests import digest
 from books.leasing import Hold
 from books.models import AgentRun, AgentStep
 from fleet import deadline, progress
 from fleet.clock import clock
+from fleet.logs import get_logger
 from fleet.storage import session
+
+log = get_logger(__name__)
 
 Output = dict[str, Any]
 
@@ -31,22 +38,27 @@ class Journal:
         self.taken = 0
         with session() as s:
             steps = s.scalars(select(AgentStep).where(AgentStep.run_id == hold.row.id))
-            self._stored = {step.number: step for step in steps}
+            self._stored = {(step.number, step.input_digest): step for step in steps}
+        self._numbers = {number for number, _ in self._stored}
 
     @property
     def number(self) -> int:
         """How many steps of the run have been gone through."""
         return self._number
 
-    def step(self, kind: str, name: str, given: Output, take: Callable[[str], Output]) -> Output:
+    def step(self, kind: str, name: str, asked: object, given: Output, take: Callable[[str], Output]) -> Output:
         """The next step's output: the stored one, or what `take` (called with the step's number as text) returns.
 
+        `asked` is all that the output depends on, as JSON would have it; `given` is what of it is kept for a person.
         Raises `LeaseLost`, and what `take` raises.
         """
         self._number += 1
-        stored = self._stored.get(self._number)
+        input_digest = digest([kind, name, asked])
+        stored = self._stored.get((self._number, input_digest))
         if stored is not None:
             return stored.output
+        if self._number in self._numbers:
+            log.warning("step_input_changed", run=self._hold.row.id, step=self._number, kind=kind, name=name)
         progress.stage(f"in step {self._number}")
         deadline.check()
         began = clock.monotonic()
@@ -61,6 +73,7 @@ class Journal:
                     kind=kind,
                     name=name,
                     input=given,
+                    input_digest=input_digest,
                     output=output,
                     duration_ms=took,
                     stored_by=self._hold.message,

@@ -83,7 +83,8 @@ def _ask(journal: Journal, run: AgentRun, messages: list[Message], tools: list[d
         used = {"prompt_tokens": turn.usage.prompt_tokens, "completion_tokens": turn.usage.completion_tokens}
         return {"message": turn.message(), "usage": used}
 
-    message: Message = journal.step("model", "turn", {"messages": len(messages)}, ask)["message"]
+    asked = {"messages": messages, "tools": tools}
+    message: Message = journal.step("model", "turn", asked, {"messages": len(messages)}, ask)["message"]
     return message
 
 
@@ -94,7 +95,8 @@ def _call(journal: Journal, run: AgentRun, call: dict[str, Any]) -> Message:
         with session() as s:
             return agent_tools.call(s, name, run.customer)
 
-    found = journal.step("tool", name, {"arguments": call["function"]["arguments"]}, look_up)
+    given = {"arguments": call["function"]["arguments"]}
+    found = journal.step("tool", name, given | {"customer": run.customer}, given, look_up)
     return {"role": "tool", "tool_call_id": call["id"], "content": json.dumps(found, ensure_ascii=False)}
 
 

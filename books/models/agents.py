@@ -46,10 +46,13 @@ class AgentRun(Lease, Base):
 
 
 class AgentStep(Base):
-    """A step that was taken and is not taken again; `kind` is `model` or `tool`."""
+    """A step that was taken and is not taken again for the same input; `kind` is `model` or `tool`.
+
+    `input_digest` is of all that the step depends on, `input` what of it is kept to be read.
+    """
 
     __tablename__ = "agent_steps"
-    __table_args__ = (UniqueConstraint("run_id", "number"),)
+    __table_args__ = (UniqueConstraint("run_id", "number", "input_digest"),)
 
     id: Mapped[int] = mapped_column(primary_key=True)
     run_id: Mapped[int] = mapped_column(ForeignKey("agent_runs.id"))
@@ -57,6 +60,7 @@ class AgentStep(Base):
     kind: Mapped[str]
     name: Mapped[str]
     input: Mapped[dict[str, Any]]
+    input_digest: Mapped[str]
     output: Mapped[dict[str, Any]]
     duration_ms: Mapped[int]
     stored_by: Mapped[str]

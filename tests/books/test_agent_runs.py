@@ -11,6 +11,7 @@ from uuid import uuid4
 
 import pytest
 from sqlalchemy import select, text
+from structlog.testing import capture_logs
 
 from books import agent_runs, evals
 from books.model import ModelUnavailable
@@ -93,6 +94,26 @@ def test_a_run_that_comes_again_goes_on_behind_its_stored_steps(migrated: object
     assert (now(row).status, len(steps(row)), world.count("chat")) == (RunStatus.PREPARED, 3, 3)
     agent_runs.prepare(row, token="m2")
     assert world.count("chat") == 3
+
+
+def test_a_stored_answer_is_not_taken_for_another_question(
+    migrated: object, world: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    row = run(RunKind.PREPARE, RunStatus.QUEUED)
+    scripted(world, completion(None, "uncategorized_transactions"), BUSY)
+    with pytest.raises(ModelUnavailable):
+        agent_runs.prepare(row, token="m1")
+    monkeypatch.setattr(agent_runs, "_PREPARE", "You are a new release.")
+    scripted(world, completion(None, "uncategorized_transactions"), completion("Done."))
+    with capture_logs() as lines:
+        agent_runs.prepare(row, token="m1")
+    assert (now(row).status, world.count("chat")) == (RunStatus.PREPARED, 4)
+    changed = [(line["step"], line["name"]) for line in lines if line["event"] == "step_input_changed"]
+    assert changed == [(1, "turn")], "the tool was asked the same, and its answer stands"
+    monkeypatch.undo()
+    with session() as s:
+        kept = s.scalars(select(AgentStep.number).where(AgentStep.run_id == row).order_by(AgentStep.id)).all()
+    assert kept == [1, 2, 1, 3]
 
 
 def test_a_run_that_comes_to_no_answer_fails_readably(migrated: object, world: Any) -> None:
