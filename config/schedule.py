@@ -36,6 +36,24 @@ SCHEDULE = [
         expires=timedelta(minutes=10),
         because="supervisors relay within seconds; this tells what still stands, how old it is, what cannot be sent",
     ),
+    Entry(
+        "finish_stuck_imports",
+        cron="*/10 * * * *",
+        expires=timedelta(minutes=10),
+        because="whoever uploaded a file looks again after a coffee, and sees that it goes on or why it ended",
+    ),
+    Entry(
+        "reap_lost_workers",
+        cron="*/30 * * * *",
+        expires=timedelta(minutes=10),
+        because="supervisors reap within a minute; this says that they do, and finds the host on which none is left",
+    ),
+    Entry(
+        "trim_dead_letters",
+        cron="45 * * * *",
+        expires=timedelta(minutes=45),
+        because="running lanes trim their own; what is left belongs to lanes that are gone, and only costs memory",
+    ),
     # 01:00, 11:00, 17:00
     Entry(
         "update_all_transactions",

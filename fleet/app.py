@@ -129,6 +129,15 @@ def lanes(root: Path) -> tuple[Lane, ...]:
     return _declared(root, "config.lanes", "LANES", Lane)
 
 
+def janitors(app: App) -> dict[str, ModuleType]:
+    """The modules of the room `janitors`, by name; a janitor's file, its actor and its log event are one word."""
+    if not (app.root / "janitors" / "__init__.py").is_file():
+        return {}
+    package = importlib.import_module("janitors")
+    names = sorted(module.name for module in pkgutil.iter_modules(package.__path__))
+    return {name: importlib.import_module(f"janitors.{name}") for name in names}
+
+
 def beat(app: App) -> None:
     """Run a beat replica of a loaded application; the beat's room stands above this one and is found by name."""
     importlib.import_module("beat.__main__").run(app)

@@ -85,7 +85,7 @@ def configure(log_format: Literal["console", "json"], level: str) -> None:
     renderer: Any = (
         structlog.processors.JSONRenderer(default=str)
         if log_format == "json"
-        else structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())
+        else structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty(), sort_keys=False)
     )
     final: list[Any] = [structlog.stdlib.ProcessorFormatter.remove_processors_meta]
     if log_format == "json":

@@ -35,6 +35,20 @@ def _registered() -> dict[str, Any]:
         "running": Gauge("fleet_jobs_running", "Jobs running now", ["queue"], multiprocess_mode="livesum"),
         # Rows a sweep worked through, by outcome.
         "sweep_rows": Counter("fleet_sweep_rows", "Rows of a sweep", ["sweep", "outcome"]),
+        # Passes of a janitor that ended, by verdict (acted, idle, failed).
+        "janitor_passes": Counter("fleet_janitor_passes", "Passes of a janitor", ["janitor", "verdict"]),
+        # What its last pass measured before it cleaned, by state (scanned, stuck, skipped_live).
+        "janitor_seen": Gauge(
+            "fleet_janitor_seen", "Rows at the last pass", ["janitor", "state"], multiprocess_mode="livemostrecent"
+        ),
+        # How long the oldest of the stuck had been so, in real seconds; 0 when there was none.
+        "janitor_oldest": Gauge(
+            "fleet_janitor_oldest_seconds", "Age of what was stuck", ["janitor"], multiprocess_mode="livemostrecent"
+        ),
+        # Rows a janitor mended, or could not, by outcome (recovered, failed).
+        "janitor_rows": Counter("fleet_janitor_rows", "Rows a janitor acted on", ["janitor", "outcome"]),
+        # How long a pass took, in real seconds.
+        "janitor_took": Histogram("fleet_janitor_seconds", "Duration of a pass", ["janitor"], buckets=seconds),
         # Deadlines raised in bodies: the `first` of each, and those that were raised `again` since it did not leave.
         "deadlines": Counter("fleet_deadlines_raised", "Deadlines raised in bodies", ["strike"]),
         # Writes of workers that had lost their row, by table: they changed nothing.
@@ -93,6 +107,20 @@ def job_running(queue: str, change: int) -> None:
 def sweep_rows(sweep: str, done: int, failed: int) -> None:
     _metrics()["sweep_rows"].labels(sweep, "done").inc(done)
     _metrics()["sweep_rows"].labels(sweep, "failed").inc(failed)
+
+
+def janitor_passed(
+    janitor: str, verdict: str, seconds: float, *, levels: dict[str, int], rows: dict[str, int], oldest: float
+) -> None:
+    """One pass: how it ended, what it measured (`levels`), what became of rows, and the oldest's age in seconds."""
+    known = _metrics()
+    known["janitor_passes"].labels(janitor, verdict).inc()
+    known["janitor_took"].labels(janitor).observe(seconds)
+    known["janitor_oldest"].labels(janitor).set(oldest)
+    for state, count in levels.items():
+        known["janitor_seen"].labels(janitor, state).set(count)
+    for outcome, count in rows.items():
+        known["janitor_rows"].labels(janitor, outcome).inc(count)
 
 
 def deadline_raised(again: bool) -> None:

@@ -2,14 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
 from fleet import queue
+
+if TYPE_CHECKING:
+    from fleet.janitor import Chore
 
 housekeeping = queue("housekeeping")
 
 
-@housekeeping.actor  # the lane's budget
-def recover_stuck_syncs() -> None:
-    """One pass; logs one line `recover_stuck_syncs processed=… recovered=… failed=… oldest=…`."""
+def chores() -> Sequence[Chore]:
+    """Accounts that say running though nobody holds them."""
     from books import recovery
 
-    recovery.recover_stuck_syncs()
+    return recovery.stuck_syncs()
+
+
+@housekeeping.actor  # the lane's budget
+def recover_stuck_syncs() -> None:
+    """Free accounts whose sync was lost, and sync them again."""
+    from fleet import janitor
+
+    janitor.run("recover_stuck_syncs", chores())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 
 from sqlalchemy import select
@@ -12,7 +13,7 @@ from books.night.logs import count_events, events
 from books.night.plan import Plan
 from books.night.report import Line, judged, said
 from fleet import probe
-from fleet.app import App
+from fleet.app import App, janitors
 from fleet.broker import FleetBroker
 from fleet.storage import session
 from fleet.storage.leases import RUNNING
@@ -36,12 +37,28 @@ def judge(app: App, plan: Plan, broker: FleetBroker, crash: Crash | None, died: 
     yield judged(SECTION, "workers that died without being killed by the night", 0, len(deaths), deaths)
     ended = [f"{name} ({code})" for name, code in died.items()]
     yield judged(SECTION, "supervisors and beats that ended by themselves", 0, len(ended), ended)
+    yield from _janitors(app, plan)
     yield said(SECTION, "messages that expired, of all", count_events(plan.folder, "message_expired"))
     yield said(
         SECTION,
         "jobs tried again",
         count_events(plan.folder, "job_retries") + count_events(plan.folder, "job_retries_later"),
     )
+
+
+def _janitors(app: App, plan: Plan) -> Iterator[Line]:
+    """Each ran, at the latest after the night, and each pass's line says that it came to its end and failed nowhere."""
+    passes = [line for janitor in janitors(app) for line in events(plan.folder, janitor)]
+    ran = {line["janitor"] for line in passes}
+    wrong = [
+        f"{line['janitor']}: {line.get('error') or line['failed']}" for line in passes if line["verdict"] == "failed"
+    ]
+    wrong += [f"{janitor} never ran" for janitor in janitors(app) if janitor not in ran]
+    yield judged(SECTION, "janitors' passes that failed", 0, f"{len(wrong)} of {len(passes)}", wrong)
+    recovered = Counter(dict.fromkeys(ran, 0))
+    for line in passes:
+        recovered[line["janitor"]] += line["recovered"]
+    yield said(SECTION, "rows that janitors recovered", ", ".join(f"{name} {n}" for name, n in recovered.items()))
 
 
 def _running_rows() -> Iterator[str]:

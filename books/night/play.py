@@ -45,7 +45,6 @@ _VIEW_SECONDS = 0.5
 _SETTLE = timedelta(
     seconds=90
 )  # real: the longest retry delay, compressed, and a killed worker's heartbeat many times over
-JANITORS = ("recover_stuck_syncs", "requeue_stuck_runs", "relay_outbox")
 
 
 class NightRefused(FleetError):
@@ -140,7 +139,7 @@ class _Night:
         time.sleep(clock.to_real(timedelta(minutes=2)).total_seconds() + 0.5)  # the slot of the last minute is judged
         self._fleet.stop_beats()
         self._settle()
-        for janitor in JANITORS:
+        for janitor in application.janitors(self._app):
             self._app.actor(janitor).send()
         self._settle()
 

@@ -11,7 +11,7 @@ that the other side keeps its keys for ever; it must for as long as a row may be
 
 from books.outside.answers import Limited, NotTaken, Receipt, Refused, Unclear
 from books.outside.effects import Kind, carry_out, intend, let_go
-from books.outside.resolving import Resolved, resolve
+from books.outside.resolving import Resolved, Unresolved, resolve
 
 __all__ = [
     "Kind",
@@ -21,6 +21,7 @@ __all__ = [
     "Refused",
     "Resolved",
     "Unclear",
+    "Unresolved",
     "carry_out",
     "intend",
     "let_go",

@@ -8,17 +8,20 @@ Not guaranteed: all of them in one pass; it ends with its budget, oldest first, 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
-from sqlalchemy import Interval, func, or_, select, type_coerce
+from sqlalchemy import ColumnElement, Interval, func, or_, select, type_coerce
 
 from books.models import EffectKind, EffectStatus, OutsideEffect
 from books.outside.effects import Kind, carry_out, hold
 from fleet import deadline
+from fleet.clock import clock
+from fleet.janitor import Measured, Stuck
 from fleet.logs import get_logger
 from fleet.storage import session
+from fleet.storage.keyset import Keyset, Streamed
 from fleet.storage.leases import RUNNING
 
 log = get_logger(__name__)
@@ -65,16 +68,55 @@ def all_kinds() -> list[Kind]:
     return [Filing(), Charge(), InvoiceMail()]
 
 
-def _lapsed(kinds: Sequence[EffectKind]) -> Sequence[tuple[int, str, timedelta]]:
+class Unresolved:
+    """What `resolve` works on, as a chore of a janitor; `token` is the message that then holds a row."""
+
+    def __init__(self, token: str) -> None:
+        self._token, self._kinds = token, {kind.name: kind for kind in all_kinds()}
+
+    def measure(self) -> Measured:
+        """Raises what the database raises."""
+        stuck = _stuck(list(self._kinds))
+        live = (OutsideEffect.status == RUNNING) & ~stuck
+        counted = select(
+            func.count(), func.count().filter(stuck), func.count().filter(live), func.max(_age()).filter(stuck)
+        )
+        on_their_way = OutsideEffect.status.in_((RUNNING, EffectStatus.WAITING))
+        with session() as s:
+            scanned, stuck_rows, live_rows, oldest = s.execute(counted.where(on_their_way)).one()
+        return Measured(scanned, stuck_rows, live_rows, oldest)
+
+    def find(self) -> Iterator[Stuck]:
+        """Each page is read in a transaction of its own."""
+        rows = Keyset(select(OutsideEffect).where(_stuck(list(self._kinds))), by=OutsideEffect.id)
+        for effect in Streamed(rows):
+            age = clock.real_now() - (effect.called_at or effect.intended_at)
+            called = "the other side is asked; sent if it has it not, parked if nobody can tell"
+            plan = called if effect.called_at is not None else "sent: it never was"
+            yield Stuck((effect.id, effect.kind, age), f"{effect.kind} of {effect.subject}", age, plan)
+
+    def mend(self, stuck: Stuck) -> int:
+        """Raises what says that it could be neither done nor parked now; the row then waits, or is held no longer."""
+        row_id, name, age = stuck.key
+        done = Resolved()
+        _resolve(self._kinds[EffectKind(name)], row_id, age, self._token, done)
+        return done.settled + done.parked
+
+
+def _stuck(kinds: Sequence[EffectKind]) -> ColumnElement[bool]:
     """Rows whose lease has lapsed; and filings that wait too long: of the others, the next slot takes what is due."""
     lapsed = (OutsideEffect.status == RUNNING) & (OutsideEffect.lease_until < func.now())
     long_ago = func.coalesce(OutsideEffect.finished_at, OutsideEffect.intended_at) < func.now() - WAITS_AT_MOST
     forgotten = (OutsideEffect.kind == EffectKind.FILING) & (OutsideEffect.status == EffectStatus.WAITING) & long_ago
-    since = func.coalesce(OutsideEffect.called_at, OutsideEffect.intended_at)
-    age = type_coerce(func.now() - since, Interval)
-    rows = select(OutsideEffect.id, OutsideEffect.kind, age).where(
-        or_(lapsed, forgotten), OutsideEffect.kind.in_(kinds)
-    )
+    return or_(lapsed, forgotten) & OutsideEffect.kind.in_(kinds)
+
+
+def _age() -> ColumnElement[timedelta]:
+    return type_coerce(func.now() - func.coalesce(OutsideEffect.called_at, OutsideEffect.intended_at), Interval)
+
+
+def _lapsed(kinds: Sequence[EffectKind]) -> Sequence[tuple[int, str, timedelta]]:
+    rows = select(OutsideEffect.id, OutsideEffect.kind, _age()).where(_stuck(kinds))
     with session() as s:
         chosen = s.execute(rows.order_by(OutsideEffect.id).limit(ROWS_A_PASS)).all()
     return [(row_id, name, age) for row_id, name, age in chosen]

@@ -257,11 +257,17 @@ def _revive(broker: FleetBroker, queue: str, rows: Sequence[tuple[Place, bytes]]
     return int(broker.own_scripts.revive(keys=asked, args=args))
 
 
+def kept(broker: FleetBroker, queue: str) -> tuple[timedelta, int]:
+    """For how long, in night time, and how many letters of a queue are kept: what its lane says."""
+    lane = broker.lanes.get(queue)
+    return (lane.dead_kept_for, lane.dead_kept_most) if lane else (DEAD_KEPT_FOR, DEAD_KEPT_MOST)
+
+
 def trim(broker: FleetBroker, queue: str, kept_for: timedelta | None = None, kept_most: int | None = None) -> int:
     """Drop what is older, in night time, or more than the queue's lane keeps, a bounded number; returns how many."""
-    ns, lane = broker.namespace, broker.lanes.get(queue)
-    kept_for = kept_for if kept_for is not None else (lane.dead_kept_for if lane else DEAD_KEPT_FOR)
-    kept_most = kept_most if kept_most is not None else (lane.dead_kept_most if lane else DEAD_KEPT_MOST)
+    ns, (lanes_for, lanes_most) = broker.namespace, kept(broker, queue)
+    kept_for = kept_for if kept_for is not None else lanes_for
+    kept_most = kept_most if kept_most is not None else lanes_most
     asked = [keys.dead(ns, queue), keys.dead_bodies(ns, queue), keys.dead_details(ns, queue)]
     args = [wire.duration_ms(clock.to_real(kept_for)), kept_most, _TRIMMED_A_CALL]
     dropped = 0

@@ -130,6 +130,15 @@ def _with_delays(queues: Iterable[str]) -> list[str]:
     return list(dict.fromkeys(name for queue in queues for name in (queue, keys.delayed(queue))))
 
 
+@dataclass(frozen=True)
+class Silent:
+    """A worker that did not move for long enough, as far as one reaper saw."""
+
+    worker: str
+    sign: str
+    silence: timedelta
+
+
 @dataclass
 class _Seen:
     sign: str
@@ -156,6 +165,7 @@ class Reaper:
         self._lost_after, self._stock_lost_after = lost_after.total_seconds(), stock_lost_after.total_seconds()
         self._isolating, self._condemned = isolating, condemned
         self._seen: dict[str, _Seen] = {}
+        self._known: set[str] = set()
         self._together: set[str] = set()  # those that ran suspects and fell silent at once: nobody can say whose doing
         self._looked_at = 0.0
 
@@ -164,6 +174,10 @@ class Reaper:
 
         A look that fails forgets everything it saw, since the silence may have been this reaper's own.
         """
+        return sum(self.end(one) for one in self.silent())
+
+    def silent(self) -> list[Silent]:
+        """A look that reaps nobody: who has been silent for long enough by now. Fails as `look` does."""
         try:
             signs, queues = self._signs()
         except redis.RedisError:
@@ -174,18 +188,31 @@ class Reaper:
             self._seen.clear()
         self._looked_at = now
         # A worker's queues may be on no record (a stock one's, or one that has just begun): look in all that are known.
-        known = self._queues.union(*queues.values())
+        self._known = self._queues.union(*queues.values())
         self._seen = {worker: seen for worker, seen in self._seen.items() if worker in signs}
         self._note_together(signs, now)
-        returned = 0
+        found = []
         for worker, sign in signs.items():
             seen = self._seen.get(worker)
             if seen is None or seen.sign != sign:
                 self._seen[worker] = _Seen(sign, now)
             elif now - seen.since > (self._stock_lost_after if sign.startswith(_STOCK) else self._lost_after):
-                returned += self._end(worker, known, stock=sign.startswith(_STOCK))
-                del self._seen[worker]
+                found.append(Silent(worker, sign, timedelta(seconds=now - seen.since)))
+        return found
+
+    def unmoved_since(self) -> dict[str, float]:
+        """Worker -> the monotonic instant since which it was seen not to move; stock's are left out."""
+        return {worker: seen.since for worker, seen in self._seen.items() if not seen.sign.startswith(_STOCK)}
+
+    def end(self, one: Silent) -> int:
+        """Reap a worker that was silent at the last look; returns how many messages returned."""
+        returned = self._end(one.worker, self._known, stock=one.sign.startswith(_STOCK))
+        self._seen.pop(one.worker, None)
         return returned
+
+    def moved(self, one: Silent) -> bool:
+        """Whether a silent worker has moved since, or somebody else has reaped it."""
+        return self._signs()[0].get(one.worker) != one.sign
 
     def _note_together(self, signs: dict[str, str], now: float) -> None:
         """Who fell silent at once may be seen to by two looks, so half of the silence tells."""
