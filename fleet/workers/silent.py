@@ -5,7 +5,8 @@ nothing left where one does its work; a pass says that. It does not reckon from 
 as long as a worker that was there has not moved, and reaps what was silent for all that time. Where all move that takes
 two seconds.
 
-Not guaranteed: stock workers; those are a supervisor's. On failure whoever is left is found by the next pass.
+Not guaranteed: stock workers; those are a supervisor's. Nor anybody where `FLEET_LOST_AFTER` is longer than half of
+the janitor's budget. On failure whoever is left is found by the next pass.
 """
 
 from __future__ import annotations
@@ -44,18 +45,23 @@ class SilentWorkers:
     def measure(self) -> Measured:
         """Looks on until everybody has moved, has gone, or was silent for long enough.
 
-        Raises what redis-py raises, and `DeadlineExceeded`.
+        Raises what redis-py raises.
         """
         self._silent = self._reaper.silent()
         there = self._reaper.unmoved_since().keys()
         began = clock.monotonic()
-        while self._unmoved(began) and clock.monotonic() - began < 2 * self._lost_after:
-            deadline.check()
+        until = began + self._longest()
+        while self._unmoved(began) and clock.monotonic() < until:
             time.sleep(self._look_seconds)
             self._silent = [one for one in self._reaper.silent() if one.worker in there]
         left = self._reaper.unmoved_since().keys() & there
         oldest = max((one.silence for one in self._silent), default=None)
         return Measured(len(there), len(self._silent), len(left) - len(self._silent), oldest)
+
+    def _longest(self) -> float:
+        """A look that came late begins all silences anew, so twice; within a job half of its budget."""
+        left = deadline.remaining()
+        return min(2 * self._lost_after, left.total_seconds() / 2 if left is not None else float("inf"))
 
     def _unmoved(self, began: float) -> set[str]:
         """Who has not moved since the first look, and not yet for so long that it is known to be gone."""

@@ -8,7 +8,7 @@ from datetime import timedelta
 
 import pytest
 
-from fleet import janitor
+from fleet import deadline, janitor
 from fleet.broker import keys
 from fleet.broker.reaper import reap
 from fleet.janitor import Measured
@@ -100,3 +100,8 @@ def test_a_preview_reaps_nobody(station: Station) -> None:
 def test_a_pass_without_any_worker_is_over_at_once(station: Station) -> None:
     reap(station.broker.client, station.broker.own_scripts, station.namespace, "gone", [QUEUE])
     assert SilentWorkers(station.broker, [QUEUE], lost_after=timedelta(hours=1)).measure() == Measured(0, 0, 0)
+
+
+def test_within_a_job_a_pass_looks_on_for_half_of_its_budget_at_most(station: Station) -> None:
+    looks = SilentWorkers(station.broker, [QUEUE], lost_after=timedelta(seconds=2))
+    assert deadline.run_within(timedelta(seconds=2), looks.measure) == Measured(1, 0, 1)
