@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import signal
+import threading
 from pathlib import Path
 
 from beat.alarm import AlarmClock
@@ -23,7 +24,7 @@ from fleet.broker.connection import client_from
 from fleet.clock import configure as configure_clock
 from fleet.logs import configure as configure_logs
 from fleet.logs import get_logger
-from fleet.servers import require_broker
+from fleet.servers import wait_for_broker
 from fleet.settings import Settings
 from fleet.workers.presence import Presence, Report
 
@@ -33,13 +34,12 @@ log = get_logger(__name__)
 def run(app: App) -> None:
     """Beat until SIGTERM or SIGINT.
 
-    Raises `NotDeclared` if an entry names an actor that is not there, `ServerUnreachable`, `ServerTooOld` or
-    `ServerRefused` if Redis cannot be used at the start.
+    Raises `NotDeclared` if an entry names an actor that is not there, `ServerTooOld` or `ServerRefused` if Redis cannot
+    be used at the start; one that does not answer is waited for.
     """
     for entry in app.schedule:
         app.actor(entry.actor)
     broker, configured = process_broker(), settings()
-    require_broker(broker)
     replica = _Replica(app, broker, configured)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, replica.resign)
@@ -58,7 +58,8 @@ class _Replica:
     """The threads of a beat, and what each needs of the others."""
 
     def __init__(self, app: App, broker: FleetBroker, configured: Settings) -> None:
-        assert configured.redis_url is not None  # else there was no broker to require
+        self._broker, client = broker, broker.client  # `SettingsInvalid` without a URL
+        assert configured.redis_url is not None
         self._entries, now = len(app.schedule), Now()
         self._leader = Leader(
             client_from(configured.redis_url, answers_within=configured.leader_renewal),
@@ -69,11 +70,17 @@ class _Replica:
             on_elected=lambda: self._firing.ring(),
         )
         firer = Firer(broker, self._leader, app.schedule)
-        self._firing = Firing(firer, broker.client, now, lambda: self._alarm.set_again())
+        self._firing = Firing(firer, client, now, lambda: self._alarm.set_again())
         self._alarm = AlarmClock(app.schedule, self._firing.ring, now)
+        self._resigned = threading.Event()
 
     def run(self, where: str) -> None:
-        """Beat until told to resign."""
+        """Beat until told to resign, from when Redis answers."""
+        wait_for_broker(
+            self._broker,
+            self._resigned,
+            lambda error: log.error("beat_waits_for_redis", error=str(error), tries_again_every="1s"),
+        )
         self._alarm.start()
         self._leader.start()
         log.info("beat_started", token=self._leader.token, entries=self._entries, metrics=where)
@@ -86,6 +93,7 @@ class _Replica:
 
     def resign(self, *_: object) -> None:
         """Release the lead, whatever the main thread is about, and end. The handler of signals."""
+        self._resigned.set()
         self._leader.resign()
         self._firing.stop()
 

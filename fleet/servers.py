@@ -5,6 +5,8 @@ Not guaranteed: that their configuration is safe for a fleet (eviction, persiste
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Callable
 from typing import Any
 
 import redis
@@ -17,6 +19,7 @@ from fleet.broker.rights import refusal, require_rights
 from fleet.errors import ServerRefused, ServerTooOld, ServerUnreachable
 
 OLDEST_REDIS = (7, 0)  # scripts that may run when memory is full
+_AGAIN_SECONDS = 1.0
 OLDEST_POSTGRES = 14  # what SQLAlchemy 2.1 and the migrations are tested on
 
 
@@ -27,6 +30,25 @@ def require_broker(broker: FleetBroker) -> None:
         require_rights(broker.client, broker.own_scripts, broker.namespace)
     except (redis.RedisError, OSError) as error:
         raise _unreachable(broker.client, error) from None
+
+
+def wait_for_broker(
+    broker: FleetBroker, stopped: threading.Event, waits: Callable[[ServerUnreachable], object]
+) -> None:
+    """Return when `require_broker` is content, or `stopped` is set; `waits` hears once that Redis does not answer.
+
+    Raises `ServerTooOld` or `ServerRefused`, which waiting would not mend.
+    """
+    said = False
+    while not stopped.is_set():
+        try:
+            require_broker(broker)
+            return
+        except ServerUnreachable as error:
+            if not said:
+                waits(error)
+            said = True
+            stopped.wait(_AGAIN_SECONDS)
 
 
 def require_redis(client: redis.Redis) -> None:

@@ -31,7 +31,7 @@ from fleet.clock import clock
 from fleet.declarations import Lane
 from fleet.errors import ServerUnreachable
 from fleet.logs import get_logger
-from fleet.servers import require_broker
+from fleet.servers import wait_for_broker
 from fleet.workers.isolation import Isolation
 from fleet.workers.presence import Presence
 from fleet.workers.process import Child
@@ -112,17 +112,11 @@ class Supervisor:
         log.info("lane_ended", lane=self._lane.name)
 
     def _wait_for_redis(self) -> None:
-        said = False
-        while not self._stop.is_set():
-            try:
-                require_broker(self._broker)
-                return
-            except ServerUnreachable as error:
-                if not said:
-                    log.error("lane_waits_for_redis", lane=self._lane.name, error=str(error), tries_again_every="1s")
-                said = True
-                self._vitals.waits_for("Redis")
-                self._stop.wait(_REDIS_AGAIN_SECONDS)
+        def say(error: ServerUnreachable) -> None:
+            log.error("lane_waits_for_redis", lane=self._lane.name, error=str(error), tries_again_every="1s")
+            self._vitals.waits_for("Redis")
+
+        wait_for_broker(self._broker, self._stop, say)
 
     def _on_signal(self, *_: object) -> None:
         if self._stop.is_set():

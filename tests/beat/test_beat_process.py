@@ -17,6 +17,7 @@ import pytest
 from fleet import embedded
 from fleet.broker import keys
 from tests.beat.replicas import SCHEDULE, TTL, Beats, Replica
+from tests.broker.conftest import OwnRedis
 from tests.waiting import wait_until
 
 
@@ -215,6 +216,26 @@ def test_a_wall_clock_that_jumps_an_hour_or_to_2200_and_back_neither_bursts_nor_
         beats.require_one_verdict_a_slot_and_one_message_a_fired_slot()
     finally:
         beats.stop()
+
+
+def test_a_beat_that_is_started_before_redis_waits_for_it_and_says_so_once(tmp_path: Path) -> None:
+    server = OwnRedis(tmp_path)
+    beats = Beats(tmp_path, server.url, "late")
+
+    def said(event: str) -> int:
+        return sum(line["event"] == event for line in beats.replicas[0].events())
+
+    try:
+        beats.start(1)
+        wait_until(lambda: said("beat_waits_for_redis"), 30)
+        time.sleep(1.5)  # so that it asks again
+        server.start()
+        wait_until(lambda: said("slots_fired") >= 2, 30)
+        assert said("beat_waits_for_redis") == 1
+        assert beats.replicas[0].process.poll() is None
+    finally:
+        beats.stop()
+        server.stop()
 
 
 def test_an_entry_that_names_no_actor_is_refused_at_the_start_not_at_its_first_slot(

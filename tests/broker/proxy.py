@@ -1,7 +1,8 @@
 """A TCP proxy before Redis that loses replies, cuts connections, delays, and goes silent on command.
 
 It counts scripts (EVALSHA, EVAL) of all connections together: `lose_reply(3)` lets the third from now reach Redis and
-closes its connection in place of the reply, `lose_request(3)` closes it before. A command longer than one read counts
+closes its connection in place of the reply, `lose_request(3)` closes it before, and `hold_back(seconds)` lets the next
+one wait on its way there: its sender decided long before it arrives. A command longer than one read counts
 once, since only its first bytes are looked at.
 """
 
@@ -27,6 +28,7 @@ class Proxy:
         self._listener = socket.create_server(("127.0.0.1", 0))
         self._reply_in = self._request_in = 0
         self.scripts = 0
+        self._held_back = 0.0
         self.delay = 0.0
         self.silent = False
         self.mute_subscriptions = False
@@ -50,6 +52,10 @@ class Proxy:
     def lose_request(self, nth: int = 1) -> None:
         with self._lock:
             self._request_in = nth
+
+    def hold_back(self, seconds: float) -> None:
+        with self._lock:
+            self._held_back = seconds
 
     @property
     def lost(self) -> bool:
@@ -108,6 +114,8 @@ class Proxy:
             self.scripts += 1
             reply, request = self._reply_in == 1, self._request_in == 1
             self._reply_in, self._request_in = max(0, self._reply_in - 1), max(0, self._request_in - 1)
+            late, self._held_back = self._held_back, 0.0
+        time.sleep(late)
         if reply:
             swallow.set()
         return not request
