@@ -78,7 +78,8 @@ def test_recycled_children_leave_no_files_descriptors_keys_or_memory_behind(
             say(f"after {number} children: {samples[-1]}")
     lane.until_settled(10)
 
-    assert len({run.pid for run in lane.journal.runs()}) == children == len(lane.journal.ended())
+    # Each job was sent when the process of the one before was gone, so none ran two; process ids come again meanwhile.
+    assert len(lane.journal.runs()) == children == len(lane.journal.ended())
     assert (lane.dead(), lane.left()) == (set(), {})
     first, last = samples[0], samples[-1]
     assert last.descriptors <= first.descriptors + SLACK
