@@ -78,6 +78,21 @@ def test_a_slot_that_was_fired_early_is_not_in_the_way_of_a_revision_that_begins
     assert known.revisions[0].number == 2
 
 
+def test_a_revision_that_begins_while_the_clock_is_set_back_takes_no_slot_from_the_one_before(
+    beat: Callable[..., Firer], night: StandingNight, beaten: Beaten, redis_client: redis.Redis
+) -> None:
+    beat(OLD)
+    for minutes, entry in ((30, NEW), (5, OLD)):
+        night.move_to(START + minutes * MINUTE)
+        firer = beat(entry)
+    take_office(firer, redis_client)
+    night.move_to(START + 55 * MINUTE)
+    firer.pass_over()
+    lines = [line for line in beaten.lines("e") if line.judges]
+    judged = [slot for line in lines for slot in slots(OLD, line.first - SECOND, line.last)]
+    assert judged == slots(OLD, START, START + 55 * MINUTE)
+
+
 def test_two_releases_that_take_turns_in_a_rolling_deploy_double_no_slot_and_lose_none(
     beat: Callable[..., Firer], night: StandingNight, beaten: Beaten, redis_client: redis.Redis
 ) -> None:
