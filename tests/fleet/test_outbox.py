@@ -51,6 +51,20 @@ def test_a_rollback_sends_nothing(post: Post) -> None:
     assert (post.rows(), post.orders()) == ([], [])
 
 
+def test_a_rollback_asks_nobody_what_is_there(post: Post, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may come of a database that is gone."""
+    asked: list[Any] = []
+    monkeypatch.setattr(outbox, "_send", lambda *_: asked.append(1))
+    with post.session() as s:
+        with s.begin_nested():
+            post.order(s, "a")
+        s.rollback()
+        assert asked == []
+        post.order(s, "b")
+        s.commit()
+    assert asked == [1]
+
+
 def test_of_savepoints_only_what_survived_is_sent(post: Post) -> None:
     with post.session() as s, s.begin():
         post.order(s, "before")
