@@ -77,10 +77,14 @@ def send_due(token: str) -> SweepResult:
     """Mail every invoice that is due, each in an SMTP session of its own: one that breaks harms no other."""
     with session() as s:
         due = s.scalars(select(Invoice.id).where(Invoice.status == InvoiceStatus.DUE).order_by(Invoice.id)).all()
-    return sweep("send_due_invoices", due, lambda invoice_id: _send(invoice_id, token))
+    return sweep("send_due_invoices", due, lambda invoice_id: send_one(invoice_id, token))
 
 
-def _send(invoice_id: int, token: str) -> None:
+def send_one(invoice_id: int, token: str) -> None:
+    """Mail one invoice, unless it is not due, that was done, or is being done.
+
+    Raises `MailNotSent`; `LeaseLost`; `DeadlineExceeded`.
+    """
     with session() as s:
         invoice = s.get_one(Invoice, invoice_id)
         if invoice.status != InvoiceStatus.DUE:

@@ -29,6 +29,8 @@ from books.models import (
     InvoiceStatus,
     RunKind,
     RunStatus,
+    Subscription,
+    SubscriptionStatus,
     UploadBatch,
 )
 from books.seed_files import BROKEN_ROWS, GOOD_ROWS
@@ -39,6 +41,9 @@ EVAL_RUNS = 8
 LATE_INVOICES = 4
 DUE_INVOICES = 6
 OPEN_INVOICES = 2
+PAYING_SUBSCRIPTIONS = 40
+DECLINED_SUBSCRIPTIONS = 3
+OTHER_SUBSCRIPTIONS = 4
 
 
 class SeededAccount(Protocol):
@@ -84,6 +89,9 @@ class Expected:
     overdue_invoices: list[int] = field(default_factory=list)
     mailed_invoices: list[int] = field(default_factory=list)
     untouched_invoices: list[int] = field(default_factory=list)
+    paying_subscriptions: list[int] = field(default_factory=list)
+    declined_subscriptions: list[int] = field(default_factory=list)
+    other_subscriptions: list[int] = field(default_factory=list)
     messages: list[tuple[str, tuple[Any, ...]]] = field(default_factory=list)
 
 
@@ -108,6 +116,7 @@ def seed_night(
     _imports(s, expected, good_csv, broken_csv)
     _runs(s, expected, rng, seed)
     _invoices(s, expected, rng, today)
+    _subscriptions(s, expected, rng, today)
     return expected
 
 
@@ -219,3 +228,27 @@ def _invoices(s: Session, expected: Expected, rng: Random, today: date) -> None:
     expected.overdue_invoices = _added(s, late)
     expected.mailed_invoices = _added(s, due)
     expected.untouched_invoices = _added(s, [*still_open, *drafts])
+
+
+def _subscriptions(s: Session, expected: Expected, rng: Random, today: date) -> None:
+    def subscription(method: str, next_period: date, status: SubscriptionStatus) -> Subscription:
+        plan, cents = rng.choice([("ledger", 1_900), ("payroll", 4_900), ("office", 9_900)])
+        return Subscription(
+            customer=f"customer {rng.randrange(1, 30)}",
+            plan=plan,
+            amount_cents=cents,
+            currency="EUR",
+            method=method,
+            billing_day=next_period.day,
+            next_period=next_period,
+            status=status,
+        )
+
+    def due(method: str) -> Subscription:
+        return subscription(method, today - timedelta(days=rng.randrange(3)), SubscriptionStatus.ACTIVE)
+
+    later = [subscription("pm_1", today + timedelta(days=1 + n), SubscriptionStatus.ACTIVE) for n in range(2)]
+    ended = [subscription("pm_1", today, SubscriptionStatus.CANCELLED) for _ in range(OTHER_SUBSCRIPTIONS - 2)]
+    expected.paying_subscriptions = _added(s, [due(f"pm_{n}") for n in range(PAYING_SUBSCRIPTIONS)])
+    expected.declined_subscriptions = _added(s, [due(f"pm_declined_{n}") for n in range(DECLINED_SUBSCRIPTIONS)])
+    expected.other_subscriptions = _added(s, [*later, *ended])

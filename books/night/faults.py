@@ -1,7 +1,8 @@
-"""The night's two crashes, both SIGKILL: the leading beat, and the child of the bank lane at its worst moment.
+"""The night's crashes, all SIGKILL: the leading beat, and the child of the bank lane, twice, at its worst moments.
 
-That moment is when the child holds both a job that has committed work and one that has not. After the kill, the rows
-say which jobs it held; each must be claimed anew within 10 s.
+The first is when the child holds both a job that has committed work and one that has not. After the kill, the rows say
+which jobs it held; each must be claimed anew within 10 s. The second is while several charges are on their way to the
+payment gateway: which of them it has, nobody in the house knows then. Where no such moment is seen, none is made.
 """
 
 from __future__ import annotations
@@ -11,10 +12,10 @@ import signal
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from sqlalchemy import select
+from sqlalchemy import func, select
 
-from books.models import AccountStatus, BankAccount
-from books.night.plan import Plan
+from books.models import AccountStatus, BankAccount, EffectKind, EffectStatus, OutsideEffect
+from books.night.plan import Plan, at
 from fleet.broker import FleetBroker
 from fleet.clock import clock
 from fleet.logs import get_logger
@@ -26,6 +27,8 @@ log = get_logger(__name__)
 
 LANE = "transaction_sync"
 RESTART_LIMIT = timedelta(seconds=10)
+_CHARGES_FROM, _CHARGES_UNTIL = at(5, 30), at(6, 30)
+_CHARGES_AT_LEAST = 3
 
 
 @dataclass
@@ -47,6 +50,13 @@ class Faults:
         self._plan, self._fleet, self._broker = plan, fleet, broker
         self.crash: Crash | None = None
         self.beat_killed: str | None = None
+        self.charges_cut: tuple[int, int] | None = None
+        """The child that was killed while charges were on their way, and how many."""
+
+    @property
+    def killed(self) -> set[int]:
+        """The worker children that the night killed itself."""
+        return {pid for pid in (self.crash and self.crash.pid, self.charges_cut and self.charges_cut[0]) if pid}
 
     def tick(self) -> None:
         if self.crash is None:
@@ -55,6 +65,8 @@ class Faults:
             self._see_restarts(self.crash)
         if self.beat_killed is None and clock.now() >= self._plan.beat_dies_at:
             self._kill_leader()
+        if self.charges_cut is None and _CHARGES_FROM <= clock.now() <= _CHARGES_UNTIL:
+            self._kill_child_that_charges()
 
     def _kill_child_at_its_worst(self) -> None:
         with_commits, without = _running()
@@ -68,6 +80,15 @@ class Faults:
         held = with_commits | without
         self.crash = Crash(children[0].pid, clock.real_now(), held, len(with_commits), set(held))
         log.info("night_killed_worker", pid=self.crash.pid, held=len(held), with_commits=len(with_commits))
+
+    def _kill_child_that_charges(self) -> None:
+        on_their_way = _charges_on_their_way()
+        children = [child for child in self._present("worker", LANE) if child.serves]
+        if on_their_way < _CHARGES_AT_LEAST or not children:
+            return
+        os.kill(children[0].pid, signal.SIGKILL)
+        self.charges_cut = children[0].pid, on_their_way
+        log.info("night_killed_worker", pid=children[0].pid, charges=on_their_way)
 
     def _see_restarts(self, crash: Crash) -> None:
         """Take off what was claimed anew, or turned out to have ended: its last commit outlived its process."""
@@ -96,6 +117,13 @@ class Faults:
     def _present(self, kind: str, name: str) -> list[Report]:
         reports = present(self._broker.client, self._broker.namespace)
         return [report for report in reports if report.kind == kind and report.name == name]
+
+
+def _charges_on_their_way() -> int:
+    called = OutsideEffect.called_at.is_not(None) & (OutsideEffect.status == EffectStatus.RUNNING)
+    charges = (OutsideEffect.kind == EffectKind.CHARGE) & called
+    with session() as s:
+        return s.scalar(select(func.count()).select_from(OutsideEffect).where(charges)) or 0
 
 
 def _running() -> tuple[dict[int, int], dict[int, int]]:

@@ -7,8 +7,7 @@ from collections.abc import Iterator
 
 from sqlalchemy import select
 
-from books.models import AgentRun, Attachment, BankAccount, ImportJob
-from books.night.faults import Crash
+from books.models import AgentRun, Attachment, BankAccount, ImportJob, OutsideEffect
 from books.night.logs import count_events, events
 from books.night.plan import Plan
 from books.night.report import Line, judged, said
@@ -21,8 +20,8 @@ from fleet.storage.leases import RUNNING
 SECTION = "house"
 
 
-def judge(app: App, plan: Plan, broker: FleetBroker, crash: Crash | None, died: dict[str, int]) -> Iterator[Line]:
-    """Lines on queues, rows and processes; call it when the fleet has ended."""
+def judge(app: App, plan: Plan, broker: FleetBroker, killed: set[int], died: dict[str, int]) -> Iterator[Line]:
+    """Lines on queues, rows and processes; `killed` are the night's own. Call it when the fleet has ended."""
     readings = probe.read(broker, [queue for lane in app.lanes for queue in lane.queues])
     left = [f"{r.queue} {r.ready} waiting, {r.delayed} delayed, {r.in_flight} held" for r in readings if r.left]
     yield judged(SECTION, "messages left anywhere", 0, sum(r.left for r in readings), left)
@@ -30,7 +29,6 @@ def judge(app: App, plan: Plan, broker: FleetBroker, crash: Crash | None, died: 
     yield judged(SECTION, "dead letters", 0, sum(r.dead for r in readings), dead)
     stuck = list(_running_rows())
     yield judged(SECTION, "rows that still say running", 0, len(stuck), stuck)
-    killed = {crash.pid} if crash else set()
     deaths = [
         f"{e['lane']} pid {e['pid']} {e['cause']}" for e in events(plan.folder, "worker_died") if e["pid"] not in killed
     ]
@@ -63,5 +61,5 @@ def _janitors(app: App, plan: Plan) -> Iterator[Line]:
 
 def _running_rows() -> Iterator[str]:
     with session() as s:
-        for model in (BankAccount, Attachment, AgentRun, ImportJob):
+        for model in (BankAccount, Attachment, AgentRun, ImportJob, OutsideEffect):
             yield from (f"{model.__name__} {row}" for row in s.scalars(select(model.id).where(model.status == RUNNING)))

@@ -20,7 +20,7 @@ from rich.console import Console
 from rich.live import Live
 from sqlalchemy import text
 
-from books.night import judge_bank, judge_desk, judge_house, judge_slots
+from books.night import judge_bank, judge_desk, judge_house, judge_outside, judge_slots
 from books.night.desk import Desk, fill
 from books.night.faults import Faults
 from books.night.live import save_picture, view
@@ -155,5 +155,6 @@ class _Night:
         report.lines += judge_slots.judge(self._app, self._plan, self._broker, self._faults.beat_killed)
         report.lines += bank
         report.lines += judge_desk.judge(self._world, self._expected)
-        report.lines += judge_house.judge(self._app, self._plan, self._broker, self._faults.crash, self._died)
+        report.lines += judge_outside.judge(self._world, self._expected, self._faults.charges_cut)
+        report.lines += judge_house.judge(self._app, self._plan, self._broker, self._faults.killed, self._died)
         return report

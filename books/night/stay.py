@@ -46,7 +46,8 @@ def stay(folder: Path, *, seed: int, console: Console) -> None:
         console.print(
             f"Redis       {shown(urls.redis_url)}\nPostgreSQL  {shown(urls.database_url)}\n"
             f"bank        {world.bank_url}\n"
-            f"model       {world.model_url}\nmail        {world.mail_url}\nlogs        {folder / 'logs'}",
+            f"model       {world.model_url}\ngateway     {world.gateway_url}\nmail        {world.mail_url}\n"
+            f"logs        {folder / 'logs'}",
             soft_wrap=True,
         )
         with session() as s:

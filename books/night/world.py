@@ -1,4 +1,4 @@
-"""The world outside the house, as processes: the bank aggregator, the model and the mail server of the sandbox."""
+"""The world outside the house, as processes: the sandbox's bank aggregator, model, gateway and mail server."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pathlib import Path
 from fleet.errors import FleetError
 
 _START_SECONDS = 30.0
-MODEL_KEY = "sandbox"
+MODEL_KEY = GATEWAY_KEY = "sandbox"
 
 
 class SandboxFailed(FleetError):
@@ -27,9 +27,11 @@ class World:
 
     bank_url: str
     model_url: str
+    gateway_url: str
     mail_url: str
     bank_log: Path
     model_log: Path
+    gateway_log: Path
     mail_log: Path
 
     def environment(self) -> dict[str, str]:
@@ -41,6 +43,10 @@ class World:
             "BOOKS_BANK_SECRET_KEY": "sandbox",
             "BOOKS_MODEL_URL": f"{self.model_url}/v1",
             "BOOKS_MODEL_KEY": MODEL_KEY,
+            "BOOKS_AUTHORITY_URL": f"{self.gateway_url}/authority",
+            "BOOKS_AUTHORITY_KEY": GATEWAY_KEY,
+            "BOOKS_PAYMENTS_URL": f"{self.gateway_url}/payments",
+            "BOOKS_PAYMENTS_KEY": GATEWAY_KEY,
             "BOOKS_SMTP_HOST": host,
             "BOOKS_SMTP_PORT": port,
         }
@@ -48,7 +54,7 @@ class World:
 
 @contextmanager
 def sandbox(folder: Path, *, seed: int, accounts: int, environment: Mapping[str, str]) -> Iterator[World]:
-    """Start the three servers on free ports and end them with the block; `environment` tells them the night's clock.
+    """Start the servers on free ports and end them with the block; `environment` tells them the night's clock.
 
     Raises `SandboxFailed`.
     """
@@ -56,6 +62,7 @@ def sandbox(folder: Path, *, seed: int, accounts: int, environment: Mapping[str,
     arguments = {
         "bank": ["--seed", str(seed), "--accounts", str(accounts)],
         "model": ["--seed", str(seed), "--key", MODEL_KEY],
+        "gateway": ["--seed", str(seed), "--key", GATEWAY_KEY],
         "mail": [],
     }
     with ExitStack() as running:
@@ -63,9 +70,8 @@ def sandbox(folder: Path, *, seed: int, accounts: int, environment: Mapping[str,
             name: running.enter_context(_server(name, folder, extra, environment)) for name, extra in arguments.items()
         }
         urls = {name: _url(name, folder, process) for name, process in started.items()}
-        yield World(
-            urls["bank"], urls["model"], urls["mail"], *(folder / f"{name}.jsonl" for name in ("bank", "model", "mail"))
-        )
+        bank, model, gateway, mail = urls.values()
+        yield World(bank, model, gateway, mail, *(folder / f"{name}.jsonl" for name in arguments))
 
 
 @contextmanager

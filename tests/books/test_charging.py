@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import os
+import signal
 import subprocess
 import sys
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
-from datetime import date, timedelta
+from collections.abc import Iterator
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +23,12 @@ from books import charging, outside
 from books.calendar import today
 from books.models import EffectStatus, OutsideEffect, Subscription, SubscriptionStatus
 from books.outside import Unclear
+from fleet import clock as clocks
 from fleet.broker import FleetBroker, keys
+from fleet.clock import Night, clock
 from fleet.storage import session
-from tests.books.gateway import SandboxGateway
+from fleet.workers.presence import present
+from tests.books.gateway import SandboxGateway, sandbox_gateway
 from tests.waiting import wait_until
 
 ROOT = Path(__file__).parents[2]
@@ -171,24 +176,55 @@ def test_periods_keep_to_their_day_of_the_month(first: date, day: int, then: dat
 
 
 @pytest.fixture
-def lanes(till: SandboxGateway, tmp_path: Path) -> Iterator[Callable[[], bytes]]:
-    """Two `fleet work transaction_sync`, the bookkeeping's own; returns what they logged."""
-    logs = [tmp_path / f"log-{number}" for number in range(2)]
-    command = [sys.executable, "-m", "fleet", "--app", str(ROOT), "work", LANE]
-    environment = {**os.environ, "FLEET_LOG_FORMAT": "json"}
-    running = []
-    for log in logs:
-        with log.open("wb") as out:
-            running.append(subprocess.Popen(command, env=environment, cwd=ROOT, stdout=out, stderr=subprocess.STDOUT))
-    yield lambda: b"".join(log.read_bytes() for log in logs)
-    for worker in running:
-        worker.terminate()
-    for worker in running:
-        worker.wait(60)
+def stormy(migrated: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[SandboxGateway]:
+    """A gateway with weather of its own, in a night that is two minutes a second."""
+    night = Night(datetime(2026, 3, 3, 4, 30, tzinfo=UTC), datetime.now(UTC), 120.0)
+    for name, value in clocks.environment(night).items():
+        monkeypatch.setenv(name, value)
+    clock.set_night(night)
+    with sandbox_gateway(tmp_path, "--seed", "4") as gateway:
+        for name, value in gateway.settings().items():
+            monkeypatch.setenv(name, value)
+        with session() as s:
+            s.execute(delete(OutsideEffect))
+            s.execute(delete(Subscription))
+        yield gateway
+
+
+class Lanes:
+    """Two `fleet work transaction_sync`, the bookkeeping's own."""
+
+    def __init__(self, folder: Path) -> None:
+        self._logs = [folder / f"log-{number}" for number in range(2)]
+        command = [sys.executable, "-m", "fleet", "--app", str(ROOT), "work", LANE]
+        environment = {**os.environ, "FLEET_LOG_FORMAT": "json"}
+        self._running = []
+        for log in self._logs:
+            with log.open("wb") as out:
+                worker = subprocess.Popen(command, env=environment, cwd=ROOT, stdout=out, stderr=subprocess.STDOUT)
+            self._running.append(worker)
+
+    def events(self, name: str) -> list[dict[str, Any]]:
+        lines = [line for log in self._logs for line in log.read_bytes().splitlines() if line.startswith(b"{")]
+        return [event for line in lines if (event := json.loads(line))["event"] == name]
+
+    def stop(self) -> None:
+        for worker in self._running:
+            worker.terminate()
+        for worker in self._running:
+            worker.wait(60)
+
+
+@pytest.fixture
+def lanes(stormy: SandboxGateway, tmp_path: Path) -> Iterator[Lanes]:
+    running = Lanes(tmp_path)
+    wait_until(lambda: len(running.events("worker_ready")) >= 2, 40)
+    yield running
+    running.stop()
 
 
 def send_from_three_beats(environment: Any) -> None:
-    """The slot's message as three leaders would send it at once, with no lock and no claim of the slot between."""
+    """The slot's message as three leaders would send it at once, with no lock and no slot's claim between them."""
     together = threading.Barrier(3)
 
     def beat() -> None:
@@ -206,24 +242,31 @@ def send_from_three_beats(environment: Any) -> None:
         thread.join()
 
 
+def statuses() -> Counter[str]:
+    with session() as s:
+        return Counter(s.scalars(select(OutsideEffect.status)))
+
+
+@pytest.mark.parametrize("killed", [False, True], ids=["nobody is killed", "both workers are killed while they charge"])
 def test_three_beats_with_neither_lock_nor_slot_make_one_charge_a_subscription_and_period(
-    environment: Any, till: SandboxGateway, redis_client: redis.Redis, lanes: Callable[[], bytes]
+    environment: Any, stormy: SandboxGateway, redis_client: redis.Redis, lanes: Lanes, killed: bool
 ) -> None:
-    paying = [subscribe() for _ in range(30)]
+    paying = [subscribe() for _ in range(40)]
     poor = [subscribe(method="pm_declined_1") for _ in range(3)]
-    before = till.taken()
-    wait_until(lambda: lanes().count(b"worker_ready") >= 2, 30)
-    till.script(send=["silent", None, "failed", None, "dropped", None, "away", None, "limited"])
     send_from_three_beats(environment)
-
-    def ended() -> bool:
-        with session() as s:
-            statuses = Counter(s.scalars(select(OutsideEffect.status)))
-        return statuses == {EffectStatus.DONE: len(paying), EffectStatus.REFUSED: len(poor)}
-
+    if killed:
+        wait_until(lambda: statuses()[EffectStatus.RUNNING] >= 3, 20)
+        children = [child for child in present(redis_client, environment.namespace) if child.serves]
+        for child in children:
+            os.kill(child.pid, signal.SIGKILL)
+        wait_until(lambda: len(lanes.events("worker_died")) >= len(children) == 2, 20)
     bodies = keys.bodies(environment.namespace, QUEUE)
-    wait_until(lambda: ended() and redis_client.hlen(bodies) == 0, 60)
-    assert lanes().count(b'"charges_due"') == 3
-    assert till.taken() - before == {reference(subscription): 1 for subscription in paying}
+    ended = {EffectStatus.DONE: len(paying), EffectStatus.REFUSED: len(poor)}
+    wait_until(lambda: statuses() == ended and redis_client.hlen(bodies) == 0, 100)
+    if not killed:
+        assert len(lanes.events("charges_due")) == 3
+    assert stormy.taken() == {reference(subscription): 1 for subscription in paying}
     assert {now(row).status for row, _ in poor} == {SubscriptionStatus.DECLINED}
     assert charging.due() == []
+    faults = {line["fault"] for line in stormy.lines(act="send")}
+    assert len(faults - {None}) >= 4

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from sqlalchemy import func, select
 
-from books.models import Attachment, BankAccount, ImportJob, Invoice
+from books.models import Attachment, BankAccount, ImportJob, Invoice, Subscription
 from books.sandbox.bank import seed_connections
 from books.seed_files import write_broken_csv, write_good_csv
 from books.seeding import seed_night
@@ -34,6 +34,7 @@ def test_a_seeded_night_holds_a_row_for_everything_expected(migrated: object, tm
         assert s.scalar(select(func.count()).select_from(Attachment)) == 42
         assert set(s.scalars(select(ImportJob.id))) == set(expected.imports)
         assert s.scalar(select(func.count()).select_from(Invoice)) == 13
+        assert s.scalar(select(func.count()).select_from(Subscription)) == 47
     actors = [actor for actor, _ in expected.messages]
     assert {actor: actors.count(actor) for actor in actors} == {
         "extract_batch": 1,

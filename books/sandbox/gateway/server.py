@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 from starlette.applications import Starlette
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -83,7 +83,11 @@ class Gateway:
 
     def _sent_to(self, side: str) -> Callable[[Request], Awaitable[Response]]:
         async def sent(request: Request) -> Response:
-            body, key = await request.body(), request.headers.get("idempotency-key", "")
+            key = request.headers.get("idempotency-key", "")
+            try:
+                body = await request.body()
+            except ClientDisconnect:  # its sender died half-way; there is nobody to answer
+                return _error(400, "body_incomplete")
             wrong = self._wrong(request, key) or _unreadable(side, body)
             if wrong is not None:
                 self._line(side, "send", key, wrong.status_code)
