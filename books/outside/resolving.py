@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import cast
 
 from sqlalchemy import ColumnElement, Interval, func, or_, select, type_coerce
 
@@ -120,7 +119,7 @@ def _lapsed(kinds: Sequence[EffectKind]) -> Sequence[tuple[int, str, timedelta]]
     rows = select(OutsideEffect.id, OutsideEffect.kind, _age()).where(_stuck(kinds))
     with session() as s:
         chosen = s.execute(rows.order_by(OutsideEffect.id).limit(ROWS_A_PASS)).all()
-    return [(row_id, name, cast("timedelta", age)) for row_id, name, age in chosen]
+    return [(row_id, name, age) for row_id, name, age in chosen]
 
 
 def _resolve(kind: Kind, row_id: int, age: timedelta, token: str, done: Resolved) -> None:
