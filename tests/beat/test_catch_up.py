@@ -16,7 +16,7 @@ from beat.revisions import ENDED, History, history, spec
 from fleet import All, Entry, wire
 from fleet.broker import FleetBroker
 from fleet.declarations import CatchUp
-from fleet.slots import slots_between
+from fleet.slots import offset, slots_between
 from tests.beat.beaten import HOUR, MINUTE, SECOND, START, Beaten, StandingNight
 
 SIX = datetime(2026, 3, 2, 6, tzinfo=UTC)
@@ -142,6 +142,19 @@ def edited(draw: st.DrawFn) -> tuple[History, datetime, Instant]:
     mark = SIX + timedelta(seconds=draw(st.integers(-600, 2 * 3600)))
     now = mark + timedelta(milliseconds=draw(st.integers(0, 5 * 3_600_000)))
     return revisions(*said), mark, Instant(now, now)
+
+
+def test_a_slot_that_is_not_due_yet_holds_up_those_of_a_later_revision_so_that_none_is_passed_over() -> None:
+    hourly = Entry("e", cron="0 * * * *", expires=HOUR, because="a test needs slots", jitter=50 * MINUTE)
+    made = revisions(
+        (SIX, hourly), (SIX + 65 * MINUTE, Entry("e", every=MINUTE, expires=HOUR, because="it was edited"))
+    )
+    seven, due = SIX + HOUR, SIX + HOUR + offset(hourly)
+    assert offset(hourly) > 7 * MINUTE
+    before = Instant(due - SECOND, due - SECOND)
+    assert proposals(made, SIX, before) == []
+    first, *_, last = proposals(made, SIX, Instant(due, due))
+    assert first.first == seven and last.last > SIX + 65 * MINUTE
 
 
 def owned(made: History, mark: datetime, until: datetime) -> list[tuple[datetime, datetime]]:
