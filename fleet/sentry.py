@@ -5,7 +5,10 @@ Arguments, local variables and the SDK's own integrations are off: what is sent 
 
 from __future__ import annotations
 
-from fleet.settings import Settings
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from fleet.settings import Settings
 
 _FLUSH_SECONDS = 2.0
 
