@@ -20,15 +20,12 @@ from datetime import timedelta
 from typing import Any
 
 from dramatiq.message import Message
-from sqlalchemy import Engine, Select, delete, func, select, update
+from sqlalchemy import ColumnElement, Engine, Select, delete, func, select, update
 
-from fleet import metrics
 from fleet.broker import FleetBroker, keys
 from fleet.broker.sealing import CHUNK, LARGEST_MESSAGE
-from fleet.clock import clock
 from fleet.handover import LONGEST_PAUSE, HandedOver, Row, any_of, hand_over, settle, take, unsent
 from fleet.logs import get_logger
-from fleet.standing import standing
 from fleet.storage.tables import OutboxRow
 
 log = get_logger(__name__)
@@ -46,18 +43,21 @@ class Relayed:
     deleted: int = 0
 
 
-def relay(engine: Engine, broker: FleetBroker, limit: int = 100_000) -> Relayed:
-    """Make a pass over what is due, oldest first, at most so many rows of each kind.
+def relay(
+    engine: Engine, broker: FleetBroker, limit: int = 100_000, *, only: ColumnElement[bool] | None = None
+) -> Relayed:
+    """Make a pass over what is due, oldest first, at most so many rows of each kind, perhaps `only` some.
 
     Any number may run at once. Raises `NotAccepted` or `RedisError` when Redis does not answer, and what the database
     raises.
     """
     forgotten = deleted = sent = refused = 0
+    waits = unsent() if only is None else unsent().where(only)
     while forgotten + deleted < limit and (found := _confirm(engine, broker, min(CHUNK, limit - forgotten - deleted))):
         forgotten, deleted = forgotten + found[0], deleted + found[1]
     while sent + refused < limit:
         with engine.begin() as connection:
-            rows = take(connection, _due(unsent(), broker, min(CHUNK, limit - sent - refused)))
+            rows = take(connection, _due(waits, broker, min(CHUNK, limit - sent - refused)))
             unfit = {row.id: reason for row in rows if (reason := _unfit(broker, row)) is not None}
             done = hand_over(broker, [row for row in rows if row.id not in unfit])
             done.refused.update(unfit)
@@ -69,36 +69,6 @@ def relay(engine: Engine, broker: FleetBroker, limit: int = 100_000) -> Relayed:
         if not rows:
             break
     return Relayed(sent, refused, forgotten, deleted)
-
-
-def measured_pass(engine: Engine, broker: FleetBroker) -> Relayed:
-    """A pass between two looks at what stands, and one line about it, at WARNING if anything did; raises as `relay`.
-
-    `stuck` are rows that no relay has tried within 10 s, so that supervisors without a database show; `failed` is what
-    could not be sent, and `skipped_live` what is young or only kept.
-    """
-    began, before, relayed, ended = clock.monotonic(), standing(engine, broker), None, None
-    try:
-        relayed = relay(engine, broker)
-        ended = standing(engine, broker)
-        return relayed
-    finally:
-        bad = ended is None or ended.refused or before.overdue
-        verdict = "failed" if ended is None or ended.refused else "acted" if relayed and relayed.sent else "idle"
-        metrics.outbox((ended or before).waiting, (ended or before).refused)
-        (log.warning if bad else log.info)(
-            "relay_outbox",
-            janitor="relay_outbox",
-            verdict=verdict,
-            scanned=before.waiting + before.accepted,
-            stuck=before.overdue,
-            recovered=relayed.sent if relayed else 0,
-            failed=(ended or before).refused,
-            skipped_live=(ended.waiting - ended.refused + ended.accepted) if ended else 0,
-            oldest=str(before.oldest).split(".")[0],
-            took=f"{(clock.monotonic() - began) * 1000:.0f}ms",
-            runbook="docs/when-things-go-wrong.md#the-outbox",
-        )
 
 
 def _due(which: Select[*tuple[Any, ...]], broker: FleetBroker, limit: int) -> Select[*tuple[Any, ...]]:

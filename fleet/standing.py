@@ -46,13 +46,12 @@ class Waiting:
 
 def standing(engine: Engine, broker: FleetBroker) -> Standing:
     """Count what stands in the outbox."""
-    waits = OutboxRow.accepted_at.is_(None)
-    overdue = waits & OutboxRow.refused.is_(None) & (OutboxRow.written_at < func.clock_timestamp() - OVERDUE_AFTER)
-    oldest = func.clock_timestamp() - func.min(OutboxRow.written_at).filter(waits)
+    not_accepted = OutboxRow.accepted_at.is_(None)
+    oldest = func.clock_timestamp() - func.min(OutboxRow.written_at).filter(not_accepted)
     asked = select(
-        func.count().filter(waits),
+        func.count().filter(not_accepted),
         func.count(OutboxRow.refused),
-        func.count().filter(overdue),
+        func.count().filter(not_accepted & overdue()),
         func.coalesce(oldest, timedelta(0)),
         func.count(OutboxRow.accepted_at),
     )
@@ -63,7 +62,7 @@ def standing(engine: Engine, broker: FleetBroker) -> Standing:
 def waiting(engine: Engine, broker: FleetBroker, *, refused: bool, most: int) -> list[Waiting]:
     """Rows that wait, oldest first; only those that could not be sent if `refused`."""
     row = OutboxRow
-    asked = select(row.id, row.written_at, row.queue, row.actor, row.attempts, row.refused).where(_waits(broker))
+    asked = select(row.id, row.written_at, row.queue, row.actor, row.attempts, row.refused).where(waits(broker))
     if refused:
         asked = asked.where(row.refused.is_not(None))
     with engine.connect() as connection:
@@ -74,18 +73,24 @@ def try_again(engine: Engine, broker: FleetBroker, ids: Sequence[int]) -> int:
     """Have the relay try rows in its next pass; returns how many."""
     now = {"relay_at": func.clock_timestamp()}
     with engine.begin() as connection:
-        these = _waits(broker) & (OutboxRow.id == any_of(ids))
+        these = waits(broker) & (OutboxRow.id == any_of(ids))
         return connection.execute(update(OutboxRow).where(these).values(now)).rowcount
 
 
 def discard(engine: Engine, broker: FleetBroker, ids: Sequence[int], *, really: bool) -> int:
     """Drop rows that could not be sent; returns how many were, or would be, dropped."""
-    these = _waits(broker) & (OutboxRow.id == any_of(ids)) & OutboxRow.refused.is_not(None)
+    these = waits(broker) & (OutboxRow.id == any_of(ids)) & OutboxRow.refused.is_not(None)
     with engine.begin() as connection:
         if really:
             return connection.execute(delete(OutboxRow).where(these)).rowcount
         return connection.scalar(select(func.count()).select_from(OutboxRow).where(these)) or 0
 
 
-def _waits(broker: FleetBroker) -> ColumnElement[bool]:
+def waits(broker: FleetBroker) -> ColumnElement[bool]:
+    """Rows of the broker's fleet that Redis has not accepted."""
     return (OutboxRow.namespace == broker.namespace) & OutboxRow.accepted_at.is_(None)
+
+
+def overdue() -> ColumnElement[bool]:
+    """Rows that nobody has tried to send, and somebody should have."""
+    return OutboxRow.refused.is_(None) & (OutboxRow.written_at < func.clock_timestamp() - OVERDUE_AFTER)

@@ -2,16 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
 from fleet import queue
+
+if TYPE_CHECKING:
+    from fleet.janitor import Chore
 
 housekeeping = queue("housekeeping")
 
 
-@housekeeping.actor  # the lane's budget
-def relay_outbox() -> None:
-    """One pass; logs one line `relay_outbox verdict=… scanned=… stuck=… recovered=… failed=… oldest=…`."""
-    from fleet import relay
+def chores() -> Sequence[Chore]:
+    """Messages that no relay has sent in ten seconds, and those that could not be sent."""
     from fleet.app import process_broker
+    from fleet.left_behind import LeftBehind
     from fleet.storage import database
 
-    relay.measured_pass(database(), process_broker())
+    return [LeftBehind(database(), process_broker())]
+
+
+@housekeeping.actor  # the lane's budget
+def relay_outbox() -> None:
+    """Send what is left in the outbox, and try again what could not be sent."""
+    from fleet import janitor
+
+    janitor.run("relay_outbox", chores())

@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from types import MappingProxyType
 from typing import Any
 
 import pytest
+from prometheus_client import REGISTRY
+from structlog.testing import capture_logs
 
-from fleet import metrics, outbox, relay
-from fleet.relay import Relayed, measured_pass
+from fleet import janitor, outbox, relay
+from fleet.left_behind import LeftBehind
+from fleet.relay import Relayed
 from fleet.standing import standing
 from tests.fleet.conftest import MINIMAL, Fleet
 from tests.fleet.post import QUEUE, Post
 
-Tell = Callable[..., None]
+
+def passed(chores: Sequence[LeftBehind]) -> dict[str, Any]:
+    """The line of a pass."""
+    with capture_logs() as lines:
+        janitor.run("relay_outbox", chores)
+    return {**lines[-1]}
 
 
 @pytest.fixture
@@ -32,23 +40,41 @@ def post(redis_url: str, migrated_url: str, namespace: str, monkeypatch: pytest.
     made.close()
 
 
-def test_a_measured_pass_says_what_it_found_and_what_still_stands(post: Post, monkeypatch: pytest.MonkeyPatch) -> None:
-    said: list[tuple[str, dict[str, Any]]] = []
-    monkeypatch.setattr(relay.log, "warning", lambda event, **values: said.append(("warning", values)))
-    monkeypatch.setattr(relay.log, "info", lambda event, **values: said.append(("info", values)))
+def test_the_janitor_sends_what_no_relay_has_sent_and_tries_again_what_was_refused(post: Post) -> None:
     post.age(timedelta(minutes=2))
-    assert measured_pass(post.engine, post.broker) == Relayed(sent=1, refused=1)
-    level, line = said[0]
+    relay.relay(post.engine, post.broker)
+    chores = [LeftBehind(post.engine, post.broker)]
+    seen, _ = janitor.preview(chores)
+    assert (seen.scanned, seen.stuck, seen.skipped_live) == (2, 1, 1)
+    with post.session() as s:
+        post.order(s, "late")
+        s.commit()
+    post.age(timedelta(minutes=2))
+    line = passed(chores)
     told = {name: line[name] for name in ("verdict", "scanned", "stuck", "recovered", "failed", "skipped_live")}
-    assert (level, line["oldest"]) == ("warning", "0:02:00")
-    assert told == {"verdict": "failed", "scanned": 2, "stuck": 2, "recovered": 1, "failed": 1, "skipped_live": 1}
-    figure = metrics._metrics()["outbox"]
-    assert [figure.labels(state)._value.get() for state in ("waiting", "refused")] == [1, 1]
+    assert told == {"verdict": "failed", "scanned": 3, "stuck": 2, "recovered": 1, "failed": 1, "skipped_live": 1}
+    assert (line["log_level"], line["oldest"]) == ("warning", "4m00s")
+    assert post.queued() == ["good", "late"]
+    assert REGISTRY.get_sample_value("fleet_outbox_rows", {"state": "refused"}) == 1
     post.broker.lanes = MappingProxyType({})
+    assert passed(chores)["verdict"] == "acted"
+    assert (post.queued("gone"), post.rows()) == (["parked"], [])
+    assert passed(chores)["verdict"] == "idle"
+
+
+def test_a_dry_run_names_messages_that_are_alike_once_and_why_they_were_not_sent(post: Post) -> None:
     post.age(timedelta(minutes=2))
-    measured_pass(post.engine, post.broker)
-    measured_pass(post.engine, post.broker)
-    assert [(level, line["verdict"]) for level, line in said[1:]] == [("info", "acted"), ("info", "idle")]
+    with post.session() as s:
+        post.order(s, "another")
+        s.commit()
+    post.age(timedelta(minutes=2))
+    alike = [(stuck.subject, stuck.plan, stuck.count) for stuck in LeftBehind(post.engine, post.broker).find()]
+    assert alike == [("1 to greet nobody on gone", "sent", 1), ("2 to ship on work", "sent", 2)]
+    relay.relay(post.engine, post.broker)
+    (refused,) = LeftBehind(post.engine, post.broker).find()
+    assert refused.subject.startswith("1 to greet nobody on gone: No lane of this fleet serves")
+    assert refused.plan == "tried again"
+    assert len(post.rows()) == 1
 
 
 def test_the_command_lists_retries_and_drops_what_could_not_be_sent(
