@@ -2,7 +2,7 @@
 
 Whoever finds the turn free in Redis takes it, relays what is due (`fleet.relay`), and closes its connection again.
 There is no leader: any one supervisor that lives is enough, and one that dies leaves nothing behind. Why no entry of
-the schedule and no worker does this: `docs/decisions/0007-supervisors-relay-the-outbox.md`.
+the schedule and no worker does this: `docs/decisions/0008-supervisors-relay-the-outbox.md`.
 
 Not guaranteed: that one pass is over before another supervisor begins the next; they share the rows. On failure: Redis
 or PostgreSQL away is said once, and tried again every second.
