@@ -35,10 +35,11 @@ from fleet.budgets import budget_of
 from fleet.clock import clock
 from fleet.declarations import ZERO, Budget, Entry, Retry
 from fleet.logs import get_logger
-from fleet.settings import Settings
 
 if TYPE_CHECKING:
     from sentry_sdk._types import MonitorConfig, MonitorConfigSchedule
+
+    from fleet.settings import Settings
 
 log = get_logger(__name__)
 
