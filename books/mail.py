@@ -104,11 +104,12 @@ def deliver(server: smtplib.SMTP, mail: EmailMessage) -> Receipt:
         raise MailNotSent(f"the mail server refused it ({error.smtp_code})") from error
     except (OSError, smtplib.SMTPException) as error:
         deadline.check()
-        raise MailUncertain(f"the session broke while it was handed over ({type(error).__name__})") from error
+        what = f"the session broke while {mail['Message-ID']} was handed over ({type(error).__name__})"
+        raise MailUncertain(what) from error
     if 400 <= code < 600:
         raise MailNotSent(f"the mail server refused it ({code})")
     if code != 250:
-        raise MailUncertain(f"the server's answer was no answer ({code})")
+        raise MailUncertain(f"the server's answer to {mail['Message-ID']} was no answer ({code})")
     return Receipt(mail["Message-ID"])
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from email import message_from_bytes
 from email.message import Message
@@ -121,6 +122,14 @@ def test_a_mail_that_a_dead_worker_may_have_sent_is_parked_by_the_next_pass(sink
     assert sink.mails == []
 
 
+def test_four_passes_at_once_mail_an_invoice_once(sink: Sink) -> None:
+    rows = [invoice(InvoiceStatus.DUE, 14) for _ in range(5)]
+    with ThreadPoolExecutor(4) as passes:
+        list(passes.map(lambda number: invoicing.send_due(token=f"m{number}"), range(4)))
+    assert {now(row).status for row in rows} == {InvoiceStatus.SENT}
+    assert len(sink.mails) == len({mail["Message-ID"] for mail in sink.mails}) == 5
+
+
 def test_a_refused_address_is_named_nowhere(sink: Sink) -> None:
     row = invoice(InvoiceStatus.DUE, 14)
     sink.refuse = True
@@ -150,7 +159,10 @@ def test_a_mail_whose_session_broke_is_left_to_a_person_and_not_repeated(sink: S
     invoicing.send_due(token="m2")
     assert len(sink.mails) == sent
     assert (now(row).status, now(row).sent_at) == (InvoiceStatus.NEEDS_REVIEW, None)
-    assert (now(other).outcome or "").startswith("find out whether it is there")
+    for one in (now(row), now(other)):
+        assert (one.outcome or "").startswith("find out whether it is there")
+        assert one.message_id
+        assert one.message_id in (one.outcome or "")
     auditing.nightly_audit()
     with session() as s:
         subjects = s.scalars(select(Finding.subject).where(Finding.kind == "needs_review")).all()
