@@ -73,6 +73,7 @@ def database() -> Engine:
         max_overflow=0,
         pool_timeout=30,
         pool_pre_ping=True,
+        hide_parameters=True,  # errors go to logs and to Sentry; what a row holds does not
         connect_args={"connect_timeout": 5},  # a server that hangs fails a job; it must not hold its thread
     )
 

@@ -17,7 +17,8 @@ from typing import Any
 import pytest
 import redis
 from dramatiq import Message
-from sqlalchemy import delete, func, select, update
+from sqlalchemy import delete, func, insert, select, update
+from sqlalchemy.exc import IntegrityError
 
 from books import charging, outside
 from books.calendar import today
@@ -163,6 +164,18 @@ def test_a_subscription_that_was_cancelled_while_it_was_charged_stays_cancelled(
     assert now(subscription[0]).status == SubscriptionStatus.CANCELLED
     with session() as s:
         assert s.scalars(select(OutsideEffect.status)).all() == [EffectStatus.DONE]
+
+
+def test_what_the_database_refuses_is_not_repeated_in_the_error(till: SandboxGateway) -> None:
+    row, _ = subscribe(method="pm_secret")
+    with session() as s:
+        values = {column.name: getattr(now(row), column.name) for column in Subscription.__table__.columns}
+        with pytest.raises(IntegrityError) as refused:
+            s.execute(insert(Subscription).values(values))
+        s.rollback()
+    assert f"({row}) already exists" in str(refused.value)
+    assert "pm_secret" not in str(refused.value)
+    assert "1900" not in str(refused.value)
 
 
 @pytest.mark.parametrize(("first", "day", "then"), [

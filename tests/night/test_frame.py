@@ -82,7 +82,7 @@ def test_make_up_says_where_everything_listens_and_ends_whole_on_ctrl_c(staying:
         assert time.monotonic() < ends, said
         said += staying.stdout.readline()
         metrics = set(re.findall(r"metrics +(http://127\.0\.0\.1:\d+/metrics)", said))
-    for name in ("Redis", "PostgreSQL", "bank", "model", "mail", "logs"):
+    for name in ("Redis", "PostgreSQL", "bank", "model", "gateway", "mail", "logs"):
         assert re.search(rf"^{name} +\S+", said, re.MULTILINE), said
     for address in metrics:
         with urllib.request.urlopen(address, timeout=10) as answer:
