@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator
 
 from sqlalchemy import select
@@ -45,17 +44,15 @@ def judge(app: App, plan: Plan, broker: FleetBroker, killed: set[int], died: dic
 
 
 def _janitors(app: App, plan: Plan) -> Iterator[Line]:
-    """Each ran, at the latest after the night, and each pass's line says that it came to its end and failed nowhere."""
-    passes = [line for janitor in janitors(app) for line in events(plan.folder, janitor)]
-    ran = {line["janitor"] for line in passes}
-    wrong = [
-        f"{line['janitor']}: {line.get('error') or line['failed']}" for line in passes if line["verdict"] == "failed"
-    ]
-    wrong += [f"{janitor} never ran" for janitor in janitors(app) if janitor not in ran]
-    yield judged(SECTION, "janitors' passes that failed", 0, f"{len(wrong)} of {len(passes)}", wrong)
-    recovered = Counter(dict.fromkeys(ran, 0))
-    for line in passes:
-        recovered[line["janitor"]] += line["recovered"]
+    """Each ran, at the latest after the night; each pass came to its end, and the last one failed nowhere."""
+    passes = {janitor: list(events(plan.folder, janitor)) for janitor in janitors(app)}
+    wrong = [f"{janitor} never ran" for janitor, lines in passes.items() if not lines]
+    for janitor, lines in passes.items():
+        wrong += [f"{janitor}: {line['error']}" for line in lines if "error" in line]
+        wrong += [f"{janitor}: {line['failed']} rows, last of all" for line in lines[-1:] if line["failed"]]
+    ran = sum(map(len, passes.values()))
+    yield judged(SECTION, "janitors' passes that broke off or failed at the last", 0, f"{len(wrong)} of {ran}", wrong)
+    recovered = {janitor: sum(line["recovered"] for line in lines) for janitor, lines in passes.items()}
     yield said(SECTION, "rows that janitors recovered", ", ".join(f"{name} {n}" for name, n in recovered.items()))
 
 

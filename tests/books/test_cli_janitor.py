@@ -60,6 +60,7 @@ def stuck(books: Environment) -> int:
         ("finish_stuck_imports", ["ImportJob", "queued again"]),
         ("trim_dead_letters", ["3 letters of housekeeping", "dropped"]),
         ("reap_lost_workers", ["stuck=0"]),
+        ("relay_outbox", ["stuck=0"]),
     ],
 )
 def test_a_dry_run_shows_what_would_become_of_what_and_changes_nothing(
