@@ -145,7 +145,8 @@ class FleetWorkerThread(WorkerThread):
             self.broker.emit_after("skip_message", message)
             if isinstance(error, _Retiring):
                 return message.fetched.end("back")
-            after_refusal(self.broker.get_actor(message.actor_name), message, error, self.broker)
+            if settling.retry is None:  # it does not come again
+                after_refusal(self.broker.get_actor(message.actor_name), message, error, self.broker)
             return self._settled(message, settling, skipped=error)
         except BaseException as error:
             failure = error

@@ -10,7 +10,8 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from dramatiq import Message
+from dramatiq import Message, Middleware
+from dramatiq.middleware import SkipMessage
 from structlog.testing import capture_logs
 
 from fleet import Budget, deadline, queue, wire
@@ -151,6 +152,25 @@ def test_a_message_that_was_lost_with_its_worker_and_then_expires_has_its_row_en
     assert message.message_id == sent.message_id
     assert reason.startswith("its worker was lost, and it did not run again: job expired 0:00:01")
     assert house.broker.client.hlen(losses) == 0 and house.dead() == []
+
+
+def test_a_message_that_was_lost_and_is_refused_for_now_has_its_job_told_nothing(house: Any, told: list[Any]) -> None:
+    class NotYet(Middleware):
+        def before_process_message(self, broker: Any, message: Any) -> None:
+            if "waited" not in message.options:
+                broker.enqueue(message.copy(options={"waited": True}), delay=20)
+                raise SkipMessage("not yet")
+
+    house.broker.add_middleware(NotYet())
+    ran: list[str] = []
+    job = queue("work").actor(budget=SHORT, on_lost=lambda *lost: told.append(lost), name="job")(
+        lambda: ran.append("ran")
+    )
+    sent = job.send()
+    house.broker.client.hset(keys.losses(house.broker.namespace, "work"), sent.options["redis_message_id"], 1)
+    house.work()
+    house.until_idle()
+    assert (ran, told) == (["ran"], [])
 
 
 def test_a_message_that_stands_for_a_lost_job_runs_on_lost_instead_of_the_body(house: Any, told: list[Any]) -> None:
