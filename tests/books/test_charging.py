@@ -104,6 +104,14 @@ def test_a_month_that_was_missed_is_caught_up_a_period_a_pass(till: SandboxGatew
     assert [till.taken()[f"subscription {row} {charged}"] for charged in periods] == [1, 1, 1]
 
 
+def test_a_message_about_another_period_than_the_next_charges_nothing(till: SandboxGateway) -> None:
+    row, period = subscribe()
+    for other in (date.fromisoformat(period) - timedelta(days=31), charging.following(date.fromisoformat(period), 1)):
+        charging.charge(row, other.isoformat(), token="m1")
+        assert till.taken()[f"subscription {row} {other}"] == 0
+    assert now(row).next_period.isoformat() == period
+
+
 def test_a_refused_card_ends_readably_and_is_left_alone(till: SandboxGateway) -> None:
     subscription = subscribe(method="pm_declined_7")
     for token in ("m1", "m2"):

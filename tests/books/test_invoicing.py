@@ -31,6 +31,12 @@ class Sink:
         self.answer: str | None = None
         self.break_session = False
         self.refuse = False
+        self.rude = False
+
+    async def handle_QUIT(self, server: Any, session: Any, envelope: Any) -> str:
+        if self.rude:
+            server.transport.abort()
+        return "221 bye"
 
     async def handle_RCPT(self, server: Any, session: Any, envelope: Any, address: str, options: Any) -> str:
         if self.refuse:
@@ -128,6 +134,13 @@ def test_four_passes_at_once_mail_an_invoice_once(sink: Sink) -> None:
         list(passes.map(lambda number: invoicing.send_due(token=f"m{number}"), range(4)))
     assert {now(row).status for row in rows} == {InvoiceStatus.SENT}
     assert len(sink.mails) == len({mail["Message-ID"] for mail in sink.mails}) == 5
+
+
+def test_a_server_that_breaks_off_its_goodbye_has_the_mail_all_the_same(sink: Sink) -> None:
+    row = invoice(InvoiceStatus.DUE, 14)
+    sink.rude = True
+    assert invoicing.send_due(token="m1").failed == 0
+    assert (now(row).status, len(sink.mails)) == (InvoiceStatus.SENT, 1)
 
 
 def test_a_refused_address_is_named_nowhere(sink: Sink) -> None:
