@@ -35,6 +35,7 @@ from books.models import (
 )
 from config.settings import settings
 from fleet import app as application
+from fleet import janitor as passes
 from fleet.broker import keys
 from fleet.storage import session
 from tests.books import test_charging, test_invoicing, test_submitting
@@ -145,13 +146,17 @@ class Mail:
 Flow = Filing | Charge | Mail
 
 
+def one_pass() -> None:
+    passes.run("requeue_stuck_runs", recovery.stuck_runs())
+
+
 def janitor(client: redis.Redis) -> None:
     """One pass, once the leases of the dead have lapsed, and what it sent."""
     lapsed = {"lease_until": func.now() - timedelta(seconds=1)}
     with session() as s:
         s.execute(update(OutsideEffect).where(OutsideEffect.status == EffectStatus.RUNNING).values(lapsed))
         s.execute(update(AgentRun).where(AgentRun.status == RunStatus.RUNNING).values(lapsed))
-    recovery.requeue_stuck_runs()
+    one_pass()
     bodies = keys.bodies(application.process_broker().namespace, "agent_realtime")
     for body in client.hvals(bodies):
         message = Message.decode(body)
@@ -237,7 +242,7 @@ def test_a_janitor_that_is_killed_at_any_place_leaves_what_the_next_one_ends(
         killed_at(1_000, left[-1].work)  # it raises: nobody says whether the charge is there
         with session() as s:
             s.execute(update(OutsideEffect).values(lease_until=func.now() - timedelta(seconds=1)))
-        return recovery.requeue_stuck_runs
+        return one_pass
 
     assert places(broken_off) >= 20
     janitor(redis_client)

@@ -25,7 +25,7 @@ import actors.transaction_postprocess  # noqa: F401  # what the janitor sends to
 from books import recovery
 from books.leasing import Hold, LeaseLost, lost, take
 from books.models import AgentRun, AgentStep, Attachment, AttachmentStatus, RunKind, RunStatus
-from fleet import wire
+from fleet import janitor, wire
 from fleet.app import process_broker
 from fleet.broker import keys
 from fleet.storage import session
@@ -226,7 +226,7 @@ class Rows(RuleBasedStateMachine):
 
     @rule()
     def a_janitor_passes(self) -> None:
-        recovery.requeue_stuck_runs()
+        janitor.run("requeue_stuck_runs", recovery.stuck_runs())
         self.waiting += self._taken_from_redis()
         with session() as s:
             for model in (AgentRun, Attachment):
