@@ -40,13 +40,14 @@ def run(app: App) -> None:
     for entry in app.schedule:
         app.actor(entry.actor)
     broker, configured = process_broker(), settings()
+    client = broker.client  # `SettingsInvalid` without a URL
     replica = _Replica(app, broker, configured)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, replica.resign)
     where = metrics.serve(
         configured.metrics_host, port=configured.metrics_port, healthy=replica.healthy, ready=replica.ready
     )
-    presence = Presence(broker.client, broker.namespace, lambda: replica.report(where))
+    presence = Presence(client, broker.namespace, lambda: replica.report(where))
     presence.start()
     try:
         replica.run(where)
@@ -58,7 +59,7 @@ class _Replica:
     """The threads of a beat, and what each needs of the others."""
 
     def __init__(self, app: App, broker: FleetBroker, configured: Settings) -> None:
-        self._broker, client = broker, broker.client  # `SettingsInvalid` without a URL
+        self._broker = broker
         assert configured.redis_url is not None
         self._entries, now = len(app.schedule), Now()
         self._leader = Leader(
@@ -69,8 +70,8 @@ class _Replica:
             fit=self.healthy,
             on_elected=lambda: self._firing.ring(),
         )
-        firer = Firer(broker, self._leader, app.schedule)
-        self._firing = Firing(firer, client, now, lambda: self._alarm.set_again())
+        firer = Firer(broker, self._leader, app.schedule, now)
+        self._firing = Firing(firer, now, lambda: self._alarm.set_again())
         self._alarm = AlarmClock(app.schedule, self._firing.ring, now)
         self._resigned = threading.Event()
 

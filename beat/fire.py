@@ -27,6 +27,7 @@ from dramatiq import Message
 
 from beat.catch_up import Instant, Proposal, next_due, proposals
 from beat.leader import Leader
+from beat.now import Now
 from beat.revisions import History
 from beat.stored import StoredSchedule, Unusable
 from fleet import metrics, wire
@@ -77,9 +78,9 @@ class Ready:
 class Firer:
     """Passes over entries while this replica leads."""
 
-    def __init__(self, broker: FleetBroker, leader: Leader, schedule: Iterable[Entry]) -> None:
-        self._broker, self._leader = broker, leader
-        self._stored = StoredSchedule(broker, schedule, leader.token)
+    def __init__(self, broker: FleetBroker, leader: Leader, schedule: Iterable[Entry], now: Now) -> None:
+        self._broker, self._leader, self._now = broker, leader, now
+        self._stored = StoredSchedule(broker, schedule, leader.token, now)
         self._text = _SCRIPT.read_text()
         self._sha: str | None = None
         self._loaded: tuple[int, int] | None = None  # the generation and the term for which the schedule was read
@@ -94,7 +95,7 @@ class Firer:
         self._stored.register()
 
     def pass_over(self, names: Iterable[str] | None = None) -> None:
-        """Bring every entry that is due up to now; fires nothing while another replica leads.
+        """Bring every entry that is due up to now; fires nothing while another leads or the server's clock is doubted.
 
         `names` are entries that rang: such a pass asks Redis nothing when nothing is due. An ordinary one looks first
         what time it is there and whether the schedule changed, and is to be made every second, leading or not.
@@ -104,7 +105,7 @@ class Firer:
         if names is None or not self._stored.looked_within(_LOOK_HOLDS):
             self._stored.look()
         for _ in range(_ROUNDS):
-            if not self._leader.leads() or not self._stored.believes_the_time():
+            if not self._leader.leads() or self._now.doubt is not None:
                 return
             if not self._overtaken():
                 break
@@ -172,7 +173,8 @@ class Firer:
 
     def _call(self, name: str, at: Instant, term: tuple[int, int]) -> Call | None:
         history, mark = self._stored.histories[name], self._stored.marks[name]
-        if at.now - wire.from_ms(mark) > _LONGEST_OUTAGE:  # a mark that has followed a wrong clock stays there
+        # A process that starts believes the first time it hears; a mark that has followed a wrong one stays there.
+        if at.now - wire.from_ms(mark) > _LONGEST_OUTAGE:
             raise ValueError(
                 f"the server says {at.now:%Y-%m-%d}, but its last slot was judged in {wire.from_ms(mark):%Y}"
             )

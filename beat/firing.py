@@ -1,9 +1,9 @@
 """The loop that fires: at each ring for the entries that rang, and every second for all.
 
-While Redis does not answer it says so once and goes on; while the server's clock is doubted (`beat.now`) it judges
-nothing. `ready` and `healthy` are its half of the probes: a replica is not ready when its last look at the whole
-schedule is 10 s old, and not healthy when the loop itself has not turned for 15 s. Calls to Redis end by their own
-timeouts before that, so such a loop hangs.
+While Redis does not answer it says so once and goes on. A pass hears the server's clock; where the alarm turns out to
+ring beside it, that is set again. `ready` and `healthy` are its half of the probes: a replica is not ready when its
+last look at the whole schedule is 10 s old or the server's clock is doubted (`beat.now`), and not healthy when the loop
+itself has not turned for 15 s. Calls to Redis end by their own timeouts before that, so such a loop hangs.
 
 Not guaranteed: a ring that came while Redis was away is not kept; the pass every second finds what it rang for.
 """
@@ -40,10 +40,8 @@ class PassesOver(Protocol):
 class Firing:
     """Runs in the main thread; `ring` and `stop` may be called from any, and from a signal's handler."""
 
-    def __init__(
-        self, firer: PassesOver, client: redis.Redis, now: Now, clock_moved: Callable[[], None] = lambda: None
-    ) -> None:
-        self._firer, self._client, self._now, self._clock_moved = firer, client, now, clock_moved
+    def __init__(self, firer: PassesOver, now: Now, clock_moved: Callable[[], None] = lambda: None) -> None:
+        self._firer, self._now, self._clock_moved = firer, now, clock_moved
         self._rings: queue.SimpleQueue[Ring] = queue.SimpleQueue()
         self._stopped = self._lost = False
         self._turned_at: float | None = None
@@ -98,11 +96,10 @@ class Firing:
 
     def _turn(self, rung: list[str] | None) -> None:
         try:
-            if rung is _ALL and self._now.ask(self._client):
+            self._firer.pass_over(rung)
+            self._looked_at = clock.monotonic() if rung is _ALL else self._looked_at
+            if self._now.moved():
                 self._clock_moved()
-            if self._now.doubt is None:
-                self._firer.pass_over(rung)
-                self._looked_at = clock.monotonic() if rung is _ALL else self._looked_at
         except redis.RedisError as error:
             if not self._lost:
                 log.error("beat_cannot_fire", error=str(error))

@@ -1,6 +1,6 @@
 """What time it is for the beat: the server's TIME, carried on by a clock that never jumps.
 
-Each pass asks Redis for its TIME; in between, the monotonic clock counts on from it. So the machine's own wall clock
+Each pass hears the TIME of Redis; in between, the monotonic clock counts on from it. So the machine's own wall clock
 decides nothing: it may jump an hour, or to 2200 and back, and slots come as before. All it is good for is to sleep
 until a slot, and `to_wall` says where on it a slot lies; a jump is said once, and the alarm clock set again.
 
@@ -10,15 +10,15 @@ monotonic clock knowing); one of more than a day is believed only by a process t
 caught up as each entry says. So a clock in 2200 moves no mark there.
 
 Not guaranteed: slots in the time over again when the server's clock was set back and that was believed. They had their
-verdicts; the entry is silent until its clock has passed its mark. A process that starts believes what it is told.
+verdicts; the entry is silent until its clock has passed its mark. A process that starts believes what it is told; what
+that could be is bounded where a mark would follow it (`beat.fire`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime, timedelta
-
-import redis
+from typing import Any
 
 from fleet import metrics
 from fleet.clock import clock
@@ -37,7 +37,7 @@ _ALARM_OFF_BY = 0.02  # seconds by which the alarm may ring beside its slots bef
 class Now:
     """This replica's reading of the server's clock; until it was told one, of its own.
 
-    `heard` is called by one thread; any may ask the time. The two clocks are given by tests.
+    `ask` and `heard` are called by one thread; any may read the time. The two clocks are given by tests.
     """
 
     def __init__(
@@ -50,6 +50,7 @@ class Now:
         self._doubted: tuple[float, float] | None = None  # another such figure, and since when it was heard
         self._wall_ahead: float | None = None  # the wall clock less the monotonic one, as last said
         self._set_at: float | None = None  # the wall clock less the server's, as the alarm was last set by
+        self._moved = False
 
     @property
     def doubt(self) -> str | None:
@@ -61,26 +62,38 @@ class Now:
 
     def now(self) -> datetime:
         """The instant the schedule speaks of, by the server's clock; aware, in UTC."""
-        return clock.to_night(self._real())
+        return clock.to_night(self.real())
+
+    def real(self) -> datetime:
+        """The server's own clock; aware, in UTC."""
+        if self._ahead is None:
+            return self._wall()
+        return datetime.fromtimestamp(self._ahead + self._monotonic(), UTC)
 
     def to_wall(self, night: datetime) -> datetime:
         """What the machine's own wall clock will show at a night instant, if it does not jump."""
         real = clock.to_real_instant(night)
         if self._ahead is None:
             return real
-        left = real - self._real()  # before the wall clock is read: a pause between the two makes it late, never early
+        left = real - self.real()  # before the wall clock is read: a pause between the two makes it late, never early
         return self._wall() + left
 
-    def ask(self, client: redis.Redis) -> bool:
-        """Ask the server for its time; whether the alarm clock has to be set again.
+    def ask(self, question: Callable[[], Iterable[Any]]) -> list[Any]:
+        """Put a question to the server whose answer begins with its TIME; the rest of the answer.
 
         Raises what redis-py raises when Redis does not answer.
         """
         sent = self._monotonic()
-        seconds, micros = client.time()
-        return self.heard(int(seconds) + int(micros) / 1e6, sent, self._monotonic())
+        seconds, micros, *rest = question()
+        self.heard(int(seconds) + int(micros) / 1e6, sent, self._monotonic())
+        return rest
 
-    def heard(self, server: float, sent: float, received: float) -> bool:
+    def moved(self) -> bool:
+        """Whether the alarm clock has to be set again, by what was heard since this was last asked."""
+        moved, self._moved = self._moved, False
+        return moved
+
+    def heard(self, server: float, sent: float, received: float) -> None:
         """Take the server's seconds since the epoch, read between two monotonic instants."""
         low, high = server - received, server - sent
         if self._ahead is None:
@@ -93,7 +106,7 @@ class Now:
             self._ahead = min(max(self._ahead, low), high)
         else:
             self._judge((low + high) / 2, received)
-        return self._look_at_the_wall()
+        self._look_at_the_wall()
 
     def _judge(self, heard: float, received: float) -> None:
         assert self._ahead is not None
@@ -107,10 +120,10 @@ class Now:
             log.warning("server_clock_believed", by=_shown(by))
             self._ahead, self._doubted = heard, None
 
-    def _look_at_the_wall(self) -> bool:
+    def _look_at_the_wall(self) -> None:
         monotonic, wall = self._monotonic(), self._wall().timestamp()
         if self._monotonic() - monotonic > _READ_APART:
-            return False  # this process was stopped between the two
+            return  # this process was stopped between the two
         if self._wall_ahead is None:
             self._wall_ahead = wall - monotonic
         by = wall - monotonic - self._wall_ahead
@@ -120,15 +133,8 @@ class Now:
         self._wall_ahead = wall - monotonic
         assert self._ahead is not None
         apart = wall - monotonic - self._ahead
-        if self._set_at is not None and abs(apart - self._set_at) <= _ALARM_OFF_BY:
-            return False
-        self._set_at = apart
-        return True
-
-    def _real(self) -> datetime:
-        if self._ahead is None:
-            return self._wall()
-        return datetime.fromtimestamp(self._ahead + self._monotonic(), UTC)
+        if self._set_at is None or abs(apart - self._set_at) > _ALARM_OFF_BY:
+            self._set_at, self._moved = apart, True
 
 
 def _shown(seconds: float) -> str:

@@ -1,7 +1,8 @@
-"""The schedule that is stored in Redis, as this process knows it: the time there, whose schedule it is, what is due.
+"""The schedule that is stored in Redis, as this process knows it: whose schedule it is, and what is due.
 
-A pass over ten thousand entries of which none is due asks Redis one question. When each entry is due next is kept here;
-it is read anew when the stored schedule changed, when this process takes office, and after whatever went wrong.
+A pass over ten thousand entries of which none is due asks Redis one question, and hears its time with the answer
+(`beat.now`). When each entry is due next is kept here; it is read anew when the stored schedule changed, when this
+process takes office, and after whatever went wrong.
 
 Not guaranteed: that what is known here is still so; the fire script checks it. A row in Redis that cannot be read is
 said once and passed over, and the other entries go on.
@@ -11,13 +12,14 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterable
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import redis
 
 from beat.catch_up import Instant, next_due
+from beat.now import Now
 from beat.revisions import ORPHANED, REVISIONS_KEPT, History, digest, history, spec
 from fleet import wire
 from fleet.broker import FleetBroker, keys
@@ -30,17 +32,14 @@ from fleet.logs import get_logger
 log = get_logger(__name__)
 
 _HERE = Path(__file__).parent
-_AHEAD = timedelta(seconds=1)  # a clock here that is ahead of the server's by less is not waited for
-_JUMP, _LEAP = timedelta(seconds=10), timedelta(minutes=1)  # of the server's clock against ours that never jumps
-_LEAP_HOLDS = 60.0  # seconds
 _LOOKS_LATE = 5.0  # seconds between two looks after which this process cannot say that nobody else looked
 
 
 class StoredSchedule:
     """What a process knows of the schedule in Redis, and how it makes its own the stored one."""
 
-    def __init__(self, broker: FleetBroker, schedule: Iterable[Entry], token: str) -> None:
-        self._broker, self._token = broker, token
+    def __init__(self, broker: FleetBroker, schedule: Iterable[Entry], token: str, now: Now) -> None:
+        self._broker, self._token, self._now = broker, token, now
         self._entries = {entry.name: entry for entry in schedule}
         self._look, self._register = (
             broker.client.register_script((_HERE / f"{name}.lua").read_text()) for name in ("look", "register")
@@ -48,9 +47,8 @@ class StoredSchedule:
         self._digest: str | None = None
         self._registered = 0
         self.generation = 0
-        self._server, self._looked = datetime.min.replace(tzinfo=UTC), float("-inf")
-        self._looks, self._unchanged_since = b"", float("-inf")
-        self._no_sooner = float("-inf")
+        self._looked = self._unchanged_since = float("-inf")
+        self._looks = b""
         self._texts: dict[str, bytes] = {}
         self.histories: dict[str, History] = {}
         self.marks: dict[str, int] = {}
@@ -83,13 +81,15 @@ class StoredSchedule:
             log.info("schedule_registered", entries=len(specs), generation=self._registered, digest=self._digest)
 
     def look(self) -> None:
-        """Ask Redis for its time and its schedule; registers this process's where it must.
+        """Ask Redis for its time and its schedule; registers this process's where it must, by a time it believes.
 
         Raises what redis-py raises when Redis does not answer.
         """
         if self._digest is None:
             self.register()
-        self._see(self._asked())
+        self._see()
+        if self._now.doubt is not None:
+            return
         if self.generation < self._registered:
             log.error("schedule_forgotten", generation=self.generation, registered=self._registered)
             self._registered_anew()
@@ -99,49 +99,33 @@ class StoredSchedule:
 
     def _registered_anew(self) -> None:
         self.register()
-        self._see(self._asked())
+        self._see()
 
     def _asked(self) -> list[bytes]:
         answer: list[bytes] = self._look(keys=[keys.schedule(self._broker.namespace)], args=[self._digest or ""])
         return answer
 
-    def _see(self, answer: list[bytes]) -> None:
-        seconds, micros, generation, stored, looks = answer
+    def _see(self) -> None:
+        generation, stored, looks = self._now.ask(self._asked)
         now = clock.monotonic()
         own = stored.decode() == self._digest
         # Only who looked all the time can say that nobody else did.
         if own or looks != self._looks or now - self._looked > _LOOKS_LATE:
             self._unchanged_since = now
-        server = datetime.fromtimestamp(int(seconds), UTC) + timedelta(microseconds=int(micros))
-        if self._looked > 0:
-            self._compare(server, self._server + timedelta(seconds=now - self._looked), now)
-        self._looks, self._looked, self._server = looks, now, server
+        self._looks, self._looked = looks, now
         self.generation = int(generation or 0)
-
-    def _compare(self, server: datetime, expected: datetime, now: float) -> None:
-        """Mistrust, for a while, a server whose clock leapt ahead: a mark that follows it cannot be taken back."""
-        jump = server - expected
-        if abs(jump) > _JUMP:
-            log.error("server_clock_jumped", by=str(jump), server=str(server))
-            self._no_sooner = now + _LEAP_HOLDS if jump > _LEAP else float("-inf")
-
-    def believes_the_time(self) -> bool:
-        """Whether slots may be judged by the server's time as it was last heard."""
-        return clock.monotonic() >= self._no_sooner
 
     def looked_within(self, seconds: float) -> bool:
         return clock.monotonic() - self._looked < seconds
 
     def instant(self) -> Instant:
         """The night's time by the server's clock, as it was last heard and has run on since."""
-        server = self._server + timedelta(seconds=clock.monotonic() - self._looked)
-        here = clock.real_now()
-        due = here if server < here <= server + _AHEAD else server
-        return Instant(clock.to_night(server), clock.to_night(due), clock.rate)
+        now = self._now.now()
+        return Instant(now, now, clock.rate)
 
     def night(self) -> tuple[int, int, float]:
         """What the fire script needs to turn the server's time into the night's."""
-        return night_at(self._server)
+        return night_at(self._now.real())
 
     def load(self) -> None:
         """Read marks and revisions, and reckon when each entry is due next.

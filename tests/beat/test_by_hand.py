@@ -11,6 +11,7 @@ import redis
 
 from beat.fire import Firer
 from beat.leader import Leader
+from beat.now import Now
 from fleet import Entry, by_hand, wire
 from fleet.app import App
 from fleet.broker import FleetBroker, keys
@@ -30,7 +31,7 @@ def app(broker: FleetBroker) -> App:
 
 @pytest.fixture
 def firer(broker: FleetBroker, leader: Leader, night: StandingNight) -> Firer:
-    made = Firer(broker, leader, [MINUTELY, SKIPS])
+    made = Firer(broker, leader, [MINUTELY, SKIPS], Now())
     made.pass_over()
     return made
 

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from beat.catch_up import Instant, Proposal, next_due, proposals
 from beat.fire import Firer
 from beat.leader import Leader
+from beat.now import Now
 from beat.revisions import ENDED, History, history, spec
 from fleet import All, Entry, wire
 from fleet.broker import FleetBroker
@@ -65,12 +66,12 @@ def test_after_an_outage_an_entrys_own_choice_is_sent_once_and_the_rest_is_recor
     catch_up: CatchUp,
     verdicts: list[tuple[str, str, str, int]],
 ) -> None:
-    firer = Firer(broker, leader, [wide(catch_up)])
+    firer = Firer(broker, leader, [wide(catch_up)], Now())
     firer.pass_over()
     night.move_to(SIX + 5 * MINUTE)
     for _ in range(2):
         firer.pass_over()
-        Firer(broker, leader, [wide(catch_up)]).pass_over()
+        Firer(broker, leader, [wide(catch_up)], Now()).pass_over()
     assert beaten.verdicts("wide") == verdicts
     assert beaten.slots() == [line.last for line in beaten.lines("wide") if line.verdict == "fired"]
 
@@ -79,7 +80,7 @@ def test_an_entry_that_catches_up_on_nothing_fires_what_is_on_time(
     broker: FleetBroker, leader: Leader, beaten: Beaten
 ) -> None:
     entry = Entry("prompt", every=SECOND, expires=SECOND, because="a test needs slots", actor="job", catch_up="none")
-    firer = Firer(broker, leader, [entry])
+    firer = Firer(broker, leader, [entry], Now())
     firer.pass_over()
     time.sleep(1.05)
     firer.pass_over()
@@ -97,7 +98,7 @@ def test_a_year_of_outage_of_a_one_second_entry_is_reconciled_in_100_ms_and_send
     when: dict[str, object],
 ) -> None:
     entry = Entry("s", expires=HOUR, because="a test needs slots", actor="job", catch_up=catch_up, **when)  # type: ignore[arg-type]
-    firer = Firer(broker, leader, [entry])
+    firer = Firer(broker, leader, [entry], Now())
     firer.pass_over()
     night.move_to(START + timedelta(days=365))
     began = time.perf_counter()

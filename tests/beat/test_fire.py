@@ -11,9 +11,10 @@ import pytest
 import redis
 from structlog.testing import capture_logs
 
-from beat import fire, stored
+from beat import fire
 from beat.fire import Firer
 from beat.leader import Leader
+from beat.now import Now
 from fleet import Entry, ledger, wire
 from fleet.broker import FleetBroker, keys
 from fleet.clock import clock
@@ -37,19 +38,19 @@ class Term(Leader):
 def test_a_new_entry_owes_nothing_from_before(
     night: StandingNight, broker: FleetBroker, leader: Leader, beaten: Beaten
 ) -> None:
-    Firer(broker, leader, [HOURLY]).pass_over()
+    Firer(broker, leader, [HOURLY], Now()).pass_over()
     assert beaten.messages() == []
     (opening,) = beaten.lines("hourly")
     assert (opening.verdict, opening.count, f"{opening.first:%H:%M:%S}") == ("new", 0, "01:00:10")
     night.move_to(START + timedelta(minutes=59))
-    Firer(broker, leader, [HOURLY]).pass_over()
+    Firer(broker, leader, [HOURLY], Now()).pass_over()
     assert beaten.messages() == [], "no slot has come since"
 
 
 def test_a_slot_sends_one_message_whose_id_time_and_expiry_are_its_slots(
     night: StandingNight, broker: FleetBroker, leader: Leader, beaten: Beaten
 ) -> None:
-    firer = Firer(broker, leader, [HOURLY])
+    firer = Firer(broker, leader, [HOURLY], Now())
     firer.pass_over()
     night.move_to(TWO + 3 * SECOND)
     for _ in range(3):
@@ -70,7 +71,7 @@ def test_a_slot_sends_one_message_whose_id_time_and_expiry_are_its_slots(
 def test_without_a_night_a_slots_message_has_its_slot_as_its_time(
     broker: FleetBroker, leader: Leader, beaten: Beaten
 ) -> None:
-    firer = Firer(broker, leader, [SECONDLY])
+    firer = Firer(broker, leader, [SECONDLY], Now())
     firer.pass_over()
     before = clock.real_now()
     clock.sleep(1.05 * SECOND)
@@ -83,7 +84,7 @@ def test_without_a_night_a_slots_message_has_its_slot_as_its_time(
 def test_each_fire_draws_a_nonce_of_its_own(
     night: StandingNight, broker: FleetBroker, leader: Leader, beaten: Beaten
 ) -> None:
-    firer = Firer(broker, leader, [SECONDLY])
+    firer = Firer(broker, leader, [SECONDLY], Now())
     firer.pass_over()
     for _ in range(3):
         night.shift(SECOND)
@@ -95,7 +96,7 @@ def test_each_fire_draws_a_nonce_of_its_own(
 def test_a_slot_fires_up_to_its_expiry_and_never_after(
     night: StandingNight, broker: FleetBroker, leader: Leader, beaten: Beaten, late: int, verdict: str
 ) -> None:
-    firer = Firer(broker, leader, [HOURLY])
+    firer = Firer(broker, leader, [HOURLY], Now())
     firer.pass_over()
     night.move_to(TWO + late * MINUTE)
     firer.pass_over()
@@ -107,7 +108,7 @@ def test_a_slot_fires_up_to_its_expiry_and_never_after(
 def test_a_clock_set_back_fires_no_slot_again(
     night: StandingNight, broker: FleetBroker, leader: Leader, beaten: Beaten
 ) -> None:
-    firer = Firer(broker, leader, [HOURLY])
+    firer = Firer(broker, leader, [HOURLY], Now())
     firer.pass_over()
     for minutes in (61, 30, 61):
         night.move_to(START + timedelta(minutes=minutes))
@@ -118,23 +119,23 @@ def test_a_clock_set_back_fires_no_slot_again(
 def test_a_deposed_leader_that_still_believes_in_its_term_sends_nothing_and_moves_nothing(
     night: StandingNight, broker: FleetBroker, leader: Leader, beaten: Beaten, redis_client: redis.Redis
 ) -> None:
-    Firer(broker, leader, [HOURLY]).pass_over()
+    Firer(broker, leader, [HOURLY], Now()).pass_over()
     deposed = Term(redis_client, broker.namespace, ttl=6 * SECOND, renewal=2 * SECOND)
     night.move_to(START + HOUR)
-    stale = Firer(broker, deposed, [HOURLY])
+    stale = Firer(broker, deposed, [HOURLY], Now())
     stale.register()
     before = {key: value for key, value in beaten.everything().items() if not key.endswith(b"schedule")}
     stale.pass_over()
     after = {key: value for key, value in beaten.everything().items() if not key.endswith(b"schedule")}
     assert beaten.messages() == [] and after == before
-    Firer(broker, leader, [HOURLY]).pass_over()
+    Firer(broker, leader, [HOURLY], Now()).pass_over()
     assert len(beaten.messages()) == 1, "the slot is still the leader's to fire"
 
 
 def test_a_leader_in_its_second_term_does_not_send_what_it_made_in_its_first(
     night: StandingNight, broker: FleetBroker, leader: Leader, beaten: Beaten, redis_client: redis.Redis
 ) -> None:
-    firer = Firer(broker, leader, [HOURLY])
+    firer = Firer(broker, leader, [HOURLY], Now())
     firer.pass_over()
     night.move_to(START + HOUR)
     redis_client.incr(keys.epoch(broker.namespace))
@@ -149,7 +150,7 @@ def test_a_follower_registers_its_schedule_and_judges_nothing(
     night: StandingNight, broker: FleetBroker, beaten: Beaten, redis_client: redis.Redis
 ) -> None:
     follower = Leader(redis_client, broker.namespace, ttl=6 * SECOND, renewal=2 * SECOND)
-    firer = Firer(broker, follower, [HOURLY, SECONDLY])
+    firer = Firer(broker, follower, [HOURLY, SECONDLY], Now())
     firer.pass_over()
     night.shift(HOUR)
     firer.pass_over()
@@ -172,7 +173,7 @@ class Overtaken(Firer):
 def test_a_mark_that_moved_meanwhile_sends_nothing_and_the_rest_is_reckoned_anew(
     night: StandingNight, broker: FleetBroker, leader: Leader, beaten: Beaten
 ) -> None:
-    firer, late = Firer(broker, leader, [HOURLY]), Overtaken(broker, leader, [HOURLY])
+    firer, late = Firer(broker, leader, [HOURLY], Now()), Overtaken(broker, leader, [HOURLY], Now())
     firer.pass_over()
     night.move_to(START + HOUR)
     late.overtaken_by = firer
@@ -185,7 +186,7 @@ def test_a_message_that_expires_between_the_reckoning_and_the_script_is_not_sent
     night: StandingNight, broker: FleetBroker, leader: Leader, beaten: Beaten, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As when the leader is stopped there: the script judges by the server's time, not by what the leader thought."""
-    firer = Firer(broker, leader, [HOURLY])
+    firer = Firer(broker, leader, [HOURLY], Now())
     firer.pass_over()
     night.move_to(TWO + 5 * MINUTE)
     asked = firer._stored.night
@@ -209,7 +210,7 @@ def test_a_slot_more_than_two_seconds_ahead_of_the_servers_time_is_refused(
     fires: bool,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    firer = Firer(broker, leader, [SECONDLY])
+    firer = Firer(broker, leader, [SECONDLY], Now())
     firer.pass_over()
     true = firer._stored.instant
     skew = ahead * SECOND
@@ -229,7 +230,7 @@ def test_a_slot_more_than_two_seconds_ahead_of_the_servers_time_is_refused(
 def test_an_expired_verdict_that_the_servers_clock_does_not_share_is_refused(
     night: StandingNight, broker: FleetBroker, leader: Leader, beaten: Beaten, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    firer = Firer(broker, leader, [HOURLY])
+    firer = Firer(broker, leader, [HOURLY], Now())
     firer.pass_over()
     night.move_to(TWO + MINUTE)
     true = firer._stored.instant
@@ -259,7 +260,7 @@ def test_two_replicas_that_race_for_many_slots_send_one_message_a_slot(
             start.wait(10)
             firer.pass_over()
 
-    firers = [Firer(broker, leader, [SECONDLY]), Firer(other, twin, [SECONDLY])]
+    firers = [Firer(broker, leader, [SECONDLY], Now()), Firer(other, twin, [SECONDLY], Now())]
     firers[0].pass_over()
     # The barrier's last arrival moves time on, so that both pass over the same new slot at once.
     start = threading.Barrier(2, action=lambda: night.move_to(next(moment)))
@@ -276,7 +277,7 @@ def test_two_replicas_that_race_for_many_slots_send_one_message_a_slot(
 @pytest.fixture
 def skipping(broker: FleetBroker, leader: Leader, night: StandingNight) -> Firer:
     entry = Entry("skips", every=MINUTE, expires=MINUTE, because="a test needs slots", actor="job", overlap="skip")
-    firer = Firer(broker, leader, [entry])
+    firer = Firer(broker, leader, [entry], Now())
     firer.pass_over()
     return firer
 
@@ -307,7 +308,7 @@ def test_a_run_that_a_worker_holds_overlaps_too(
 def test_an_entry_that_may_overlap_fires_beside_its_last_run(
     night: StandingNight, broker: FleetBroker, leader: Leader, beaten: Beaten
 ) -> None:
-    firer = Firer(broker, leader, [SECONDLY])
+    firer = Firer(broker, leader, [SECONDLY], Now())
     firer.pass_over()
     for second in (1, 2):
         night.move_to(START + second * SECOND)
@@ -325,7 +326,7 @@ def test_an_entry_is_due_its_share_of_jitter_after_its_slot_and_its_slot_stays(
     )
     share = offset(spread)
     assert MINUTE < share < 30 * MINUTE
-    firer = Firer(broker, leader, [spread])
+    firer = Firer(broker, leader, [spread], Now())
     firer.pass_over()
     night.move_to(TWO + share - SECOND)
     firer.pass_over()
@@ -340,7 +341,7 @@ def test_a_pass_in_which_nothing_is_due_asks_redis_as_much_for_a_thousand_entrie
 ) -> None:
     trusted = Term(broker.client, broker.namespace, ttl=60 * SECOND, renewal=2 * SECOND)  # no thread of its own asks
     many = [replace(HOURLY, name=f"hourly-{number}") for number in range(1_000)]
-    firer = Firer(broker, trusted, many)
+    firer = Firer(broker, trusted, many, Now())
     firer.pass_over()
 
     def asked(*names: str) -> int:
@@ -357,7 +358,7 @@ def test_an_entry_that_fails_is_said_once_and_the_others_go_on(
     night: StandingNight, broker: FleetBroker, leader: Leader, beaten: Beaten, redis_client: redis.Redis
 ) -> None:
     bad = [Entry(name, every=SECOND, expires=HOUR, because="a test needs slots", actor="job") for name in ("a", "z")]
-    firer = Firer(broker, leader, [*bad, SECONDLY])
+    firer = Firer(broker, leader, [*bad, SECONDLY], Now())
     firer.pass_over()
     for entry in bad:
         redis_client.set(keys.ledger(broker.namespace, entry.name), "no stream")
@@ -380,7 +381,7 @@ def test_an_entry_that_fails_is_said_once_and_the_others_go_on(
 def test_a_row_that_cannot_be_read_is_said_and_the_others_go_on(
     night: StandingNight, broker: FleetBroker, leader: Leader, beaten: Beaten, redis_client: redis.Redis
 ) -> None:
-    firer = Firer(broker, leader, [HOURLY, SECONDLY])
+    firer = Firer(broker, leader, [HOURLY, SECONDLY], Now())
     firer.pass_over()
     redis_client.hset(keys.revisions(broker.namespace), "hourly", "no revision")
     redis_client.hincrby(keys.schedule(broker.namespace), "generation", 1)
@@ -402,7 +403,7 @@ def test_a_key_of_another_type_is_found_before_anything_is_written(
         "awaited": keys.awaited(ns),
         "ledger": keys.ledger(ns, "hourly"),
     }
-    firer = Firer(broker, leader, [HOURLY])
+    firer = Firer(broker, leader, [HOURLY], Now())
     firer.pass_over()
     redis_client.delete(named[key])
     redis_client.set(named[key], "of another type")
@@ -417,7 +418,7 @@ def test_a_key_of_another_type_is_found_before_anything_is_written(
 def test_a_consumer_that_waits_for_the_queue_is_woken(
     night: StandingNight, broker: FleetBroker, leader: Leader, redis_client: redis.Redis
 ) -> None:
-    firer = Firer(broker, leader, [HOURLY])
+    firer = Firer(broker, leader, [HOURLY], Now())
     firer.pass_over()
     redis_client.sadd(keys.awaited(broker.namespace), "work")
     with redis_client.pubsub() as heard:
@@ -442,7 +443,7 @@ def test_a_fire_whose_reply_or_request_was_lost_is_sent_once(
     with Proxy(redis_url) as proxy:
         behind = FleetBroker(url=proxy.url, namespace=broker.namespace, middleware=[])
         behind.actors = broker.actors
-        firer = Firer(behind, leader, [HOURLY])
+        firer = Firer(behind, leader, [HOURLY], Now())
         firer.pass_over()
         night.move_to(TWO)
         firer._stored.look()
@@ -458,7 +459,7 @@ def test_a_fire_whose_reply_or_request_was_lost_is_sent_once(
 def test_a_redis_that_forgot_its_scripts_is_given_them_again(
     night: StandingNight, broker: FleetBroker, leader: Leader, beaten: Beaten, redis_client: redis.Redis
 ) -> None:
-    firer = Firer(broker, leader, [SECONDLY])
+    firer = Firer(broker, leader, [SECONDLY], Now())
     firer.pass_over()
     for second in (1, 2):
         night.move_to(START + second * SECOND)
@@ -467,76 +468,51 @@ def test_a_redis_that_forgot_its_scripts_is_given_them_again(
     assert len(beaten.messages()) == 2
 
 
-@pytest.fixture
-def times(monkeypatch: pytest.MonkeyPatch) -> Callable[[float, timedelta], None]:
-    """Let a firer look, so many seconds later by the clock that never jumps, and the server's off by so much."""
-    seconds, wrong = [1_000.0], [timedelta(0)]
-    monkeypatch.setattr(stored.clock, "monotonic", lambda: seconds[0])
-    begin = clock.real_now()
+class Leaping(Now):
+    """Hears a server whose clock is off by so much."""
 
-    def asked(self: stored.StoredSchedule) -> list[bytes]:
-        at = begin + timedelta(seconds=seconds[0] - 1_000) + wrong[0]
-        _, _, *rest = self._look(keys=[keys.schedule(self._broker.namespace)], args=[self._digest or ""])
-        return [str(int(at.timestamp())).encode(), str(at.microsecond).encode(), *rest]
+    off = timedelta(0)
 
-    monkeypatch.setattr(stored.StoredSchedule, "_asked", asked)
-
-    def move(later: float, off: timedelta) -> None:
-        seconds[0] += later
-        wrong[0] = off
-
-    return move
+    def heard(self, server: float, sent: float, received: float) -> None:
+        super().heard(server + self.off.total_seconds(), sent, received)
 
 
-def test_a_servers_clock_that_leaps_ahead_and_comes_back_has_fired_nothing_and_is_said_once(
-    broker: FleetBroker,
-    leader: Leader,
-    beaten: Beaten,
-    times: Callable[[float, timedelta], None],
-    monkeypatch: pytest.MonkeyPatch,
+def test_a_servers_clock_that_leaps_and_comes_back_has_fired_nothing_and_is_said_once(
+    broker: FleetBroker, leader: Leader, beaten: Beaten, redis_client: redis.Redis
 ) -> None:
-    trusted = Term(broker.client, broker.namespace, ttl=6 * SECOND, renewal=2 * SECOND)
-    trusted.token, trusted.epoch = leader.token, leader.epoch
-    firer = Firer(broker, trusted, [SECONDLY])
+    now = Leaping()
+    firer = Firer(broker, leader, [SECONDLY], now)
     firer.pass_over()
+    now.off = HOUR
     with capture_logs() as logs:
-        for _ in range(30):
-            times(1, HOUR)
+        for _ in range(12):
             firer.pass_over()
             firer.pass_over(["secondly"])
+            clock.sleep(SECOND / 10)
+        redis_client.delete(keys.schedule(broker.namespace))
+        firer.pass_over()
         assert beaten.verdicts("secondly") == []
-        times(1, timedelta(0))
-        firer._stored.look()
-        assert firer._stored.believes_the_time()
-    assert [line["by"] for line in logs if line["event"] == "server_clock_jumped"] == ["1:00:00", "-1 day, 23:00:00"]
-
-
-def test_a_servers_clock_that_leapt_ahead_and_stays_there_is_believed_after_a_minute(
-    broker: FleetBroker, leader: Leader, times: Callable[[float, timedelta], None]
-) -> None:
-    firer = Firer(broker, leader, [SECONDLY])
-    firer._stored.look()
-    believed = []
-    for _ in range(62):
-        times(1, HOUR)
-        firer._stored.look()
-        believed.append(firer._stored.believes_the_time())
-    assert believed == [False] * 60 + [True] * 2
+        assert not redis_client.exists(keys.schedule(broker.namespace)), "registered by a clock in doubt"
+        now.off = timedelta(0)
+        firer.pass_over()
+    assert len(beaten.messages()) == 1
+    events = [line["event"] for line in logs if "clock" in line["event"]]
+    assert events == ["server_clock_jumped", "server_clock_came_back"]
 
 
 def test_a_time_that_cannot_be_is_never_believed(
     night: StandingNight, broker: FleetBroker, leader: Leader, beaten: Beaten
 ) -> None:
-    firer = Firer(broker, leader, [HOURLY])
+    firer = Firer(broker, leader, [HOURLY], Now())
     firer.pass_over()
     night.move_to(datetime(2200, 1, 1, tzinfo=UTC))
     with capture_logs() as logs:
         firer.pass_over()
-        Firer(broker, leader, [HOURLY]).pass_over()
+        Firer(broker, leader, [HOURLY], Now()).pass_over()
     assert beaten.verdicts("hourly") == []
     assert "the server says 2200-01-01, but its last slot was judged in 2026" in str(logs)
     night.move_to(TWO)
-    Firer(broker, leader, [HOURLY]).pass_over()
+    Firer(broker, leader, [HOURLY], Now()).pass_over()
     assert [line[0] for line in beaten.verdicts("hourly")] == ["fired"], "it went silent"
 
 
@@ -548,7 +524,7 @@ def test_a_ledger_keeps_its_last_lines_and_lets_the_others_go(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(fire, "LEDGER_LENGTH", 50)
-    firer = Firer(broker, leader, [SECONDLY])
+    firer = Firer(broker, leader, [SECONDLY], Now())
     firer.pass_over()
     for second in range(1, 301):
         night.move_to(START + second * SECOND)
@@ -560,7 +536,7 @@ def test_a_ledger_keeps_its_last_lines_and_lets_the_others_go(
 def test_all_that_the_beat_leaves_for_ever_is_on_the_list_of_permanent_keys(
     night: StandingNight, broker: FleetBroker, leader: Leader, redis_client: redis.Redis
 ) -> None:
-    firer = Firer(broker, leader, [HOURLY])
+    firer = Firer(broker, leader, [HOURLY], Now())
     firer.pass_over()
     night.move_to(TWO)
     firer.pass_over()
@@ -574,7 +550,7 @@ def test_all_that_the_beat_leaves_for_ever_is_on_the_list_of_permanent_keys(
 def test_a_line_of_the_ledger_says_all_that_it_was_told(
     night: StandingNight, broker: FleetBroker, leader: Leader, redis_client: redis.Redis
 ) -> None:
-    firer = Firer(broker, leader, [HOURLY])
+    firer = Firer(broker, leader, [HOURLY], Now())
     firer.pass_over()
     night.move_to(TWO)
     firer.pass_over()

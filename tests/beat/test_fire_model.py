@@ -36,6 +36,7 @@ from beat import fire
 from beat.catch_up import Instant
 from beat.fire import Call, Firer
 from beat.leader import Leader
+from beat.now import Now
 from beat.stored import night_at
 from fleet import All, Entry, by_hand, ledger, wire
 from fleet.broker import FleetBroker, keys
@@ -65,7 +66,7 @@ class Replica(Firer):
     def __init__(self, broker: FleetBroker, schedule: tuple[Entry, ...]) -> None:
         token = str(uuid.uuid4())
         self.term = SimpleNamespace(token=token, epoch=0, leads=lambda: True)
-        super().__init__(broker, cast(Leader, self.term), schedule)
+        super().__init__(broker, cast(Leader, self.term), schedule, Now())
 
     def prepared(self, skew: timedelta, *, fresh: bool) -> list[Call]:
         if fresh or not self._stored.generation:

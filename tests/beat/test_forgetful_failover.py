@@ -18,6 +18,7 @@ from sqlalchemy import delete, select
 
 from beat.fire import Firer
 from beat.leader import Leader
+from beat.now import Now
 from fleet import Budget, Entry, Lane, Retry, ledger, queue
 from fleet import app as application
 from fleet.broker import FleetBroker, keys
@@ -104,7 +105,7 @@ class House:
         self._leader = Leader(client, self.broker.namespace, ttl=term, renewal=renewal)
         self._leader.start()
         wait_until(lambda: self._leader.leads())
-        self._firer = Firer(self.broker, self._leader, [entry])
+        self._firer = Firer(self.broker, self._leader, [entry], Now())
 
     def next_term(self) -> None:
         """Another beat takes office: it knows the marks of the server that now stands there."""

@@ -13,6 +13,7 @@ from dramatiq import Broker, MessageProxy, Middleware
 
 from beat.fire import Firer
 from beat.leader import Leader
+from beat.now import Now
 from fleet import Budget, Entry, Lane, Retry, queue, wire
 from fleet import app as application
 from fleet.broker import FleetBroker, keys
@@ -79,7 +80,7 @@ def test_a_slot_that_waited_past_its_window_ends_expired_and_the_next_run_takes_
         taken.append([row for row, status in rows.items() if status == "open"])
         rows.update(dict.fromkeys(taken[-1], "done"))
 
-    firer = Firer(broker, leader, [SWEEP])
+    firer = Firer(broker, leader, [SWEEP], Now())
     firer.pass_over()
     jam.send()
     lane.start()

@@ -12,6 +12,7 @@ import redis
 from beat import stored
 from beat.fire import Firer
 from beat.leader import Leader
+from beat.now import Now
 from beat.revisions import REVISIONS_KEPT, history, spec
 from fleet import All, Entry, wire
 from fleet.broker import FleetBroker, keys
@@ -30,7 +31,7 @@ def beat(broker: FleetBroker, redis_client: redis.Redis) -> Callable[..., Firer]
     def made(*schedule: Entry) -> Firer:
         candidate = Leader(redis_client, broker.namespace, ttl=6 * SECOND, renewal=2 * SECOND)
         candidate.leads = lambda: True  # type: ignore[method-assign]
-        firer = Firer(broker, candidate, schedule)
+        firer = Firer(broker, candidate, schedule, Now())
         firer.register()
         return firer
 

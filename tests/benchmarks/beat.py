@@ -27,6 +27,7 @@ import psutil
 
 from beat.fire import Firer
 from beat.leader import Leader
+from beat.now import Now
 from fleet import Entry, ledger, logs
 from fleet.broker import FleetBroker, keys
 from fleet.clock import Night, clock
@@ -94,7 +95,7 @@ def _fires(stage: Stage) -> tuple[float, float]:
     leader = cast(Leader, SimpleNamespace(token="bench", epoch=1, leads=lambda: True))
     stage.client.set(keys.leader(stage.namespace), "bench")
     stage.client.set(keys.epoch(stage.namespace), 1)
-    firer, took, begin = Firer(broker, leader, [entry]), [], datetime.now(UTC).replace(microsecond=0)
+    firer, took, begin = Firer(broker, leader, [entry], Now()), [], datetime.now(UTC).replace(microsecond=500_000)
     try:
         for number in range(_FIRES):
             clock.set_night(Night(begin + number * second, clock.real_now(), 0.001))
