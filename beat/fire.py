@@ -27,7 +27,7 @@ from dramatiq import Message
 
 from beat.catch_up import Instant, Proposal, next_due, proposals
 from beat.leader import Leader
-from beat.now import Now
+from beat.now import TAKEN_AS_IT_IS, Now
 from beat.revisions import History
 from beat.stored import StoredSchedule, Unusable
 from fleet import metrics, wire
@@ -195,7 +195,8 @@ class Firer:
             ],
             args=[
                 *(self._leader.token, term[1], term[0], name, mark, *self._stored.night()),
-                *(wire.duration_ms(EARLY_MOST), entry.overlap, LEDGER_LENGTH, keys.wake(ns), queue),
+                *(wire.duration_ms(EARLY_MOST), int(TAKEN_AS_IT_IS * 1000)),
+                *(entry.overlap, LEDGER_LENGTH, keys.wake(ns), queue),
                 *(word for pair in zip(lines, messages, strict=True) for word in _wire_line(*pair)),
             ],
         )

@@ -239,6 +239,38 @@ def test_an_expired_verdict_that_the_servers_clock_does_not_share_is_refused(
     assert beaten.verdicts("hourly") == []
 
 
+@pytest.mark.parametrize(("leaps", "verdict"), [(29, "expired"), (-29, None), (31, None), (3600, None), (-3600, None)])
+def test_a_leap_of_the_servers_clock_that_nobody_has_noticed_yet_expires_nothing(
+    broker: FleetBroker,
+    leader: Leader,
+    beaten: Beaten,
+    redis_client: redis.Redis,
+    leaps: int,
+    verdict: str | None,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Up to 30 s are another server's clock after a failover, and taken as they are."""
+    firer = Firer(broker, leader, [replace(SECONDLY, expires=10 * SECOND)], Now())
+    asked = firer._stored.night
+
+    def before_the_leap() -> tuple[int, int, float]:
+        at, in_the_night, rate = asked()
+        return at - leaps * 1_000, in_the_night, rate
+
+    with monkeypatch.context() as patched, capture_logs() as logs:
+        patched.setattr(firer._stored, "night", before_the_leap)
+        firer.pass_over()
+        marks = redis_client.hgetall(keys.marks(broker.namespace))
+        clock.sleep(1.05 * SECOND)
+        firer.pass_over()
+    assert [line[0] for line in beaten.verdicts("secondly")] == ([verdict] if verdict else [])
+    if abs(leaps) > 30:
+        assert {line["reason"] for line in logs if line["event"] == "slots_not_judged"} == {"leapt"}
+        assert redis_client.hgetall(keys.marks(broker.namespace)) == marks
+        firer.pass_over()
+        assert [line[0] for line in beaten.verdicts("secondly")] in (["fired"], ["coalesced", "fired"])
+
+
 def test_two_replicas_that_race_for_many_slots_send_one_message_a_slot(
     night: StandingNight,
     broker: FleetBroker,
