@@ -71,6 +71,8 @@ if fires and not redis.acl_check_cmd("PUBLISH", ARGV[13], "") then
     return redis.error_reply("NOPERM this user may not PUBLISH on " .. ARGV[13])
 end
 
+-- Marks that went back where Redis forgot look like any others; this count does not.
+redis.call("HINCRBY", KEYS[3], "judged", 1)
 for number, verdict in ipairs(verdicts) do
     local i = 15 + (number - 1) * 9
     -- The same slot's message may be there already where Redis forgot that it was sent.

@@ -116,7 +116,7 @@ class Firer:
     def _overtaken(self) -> bool:
         """Fire what is due; whether something was found to be otherwise than known, so that it must be looked again."""
         stored, term = self._stored, (self._stored.generation, self._leader.epoch)
-        if self._loaded != term:
+        if self._loaded != term or stored.stale:
             stored.load()
             self._loaded = term
         at = stored.instant()
@@ -231,6 +231,7 @@ class Firer:
             word, *verdicts = (part.decode() for part in answer)
             if word == "done":
                 self._failing.pop(name, None)
+                self._stored.judged += 1
                 self._stored.marks[name] = wire.to_ms(call.lines[-1].last)
                 done.append((call, verdicts))
             elif word == "early":

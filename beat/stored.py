@@ -2,7 +2,9 @@
 
 A pass over ten thousand entries of which none is due asks Redis one question, and hears its time with the answer
 (`beat.now`). When each entry is due next is kept here; it is read anew when the stored schedule changed, when this
-process takes office, and after whatever went wrong.
+process takes office, and after whatever went wrong. So it is where Redis forgot fires (a failover to a replica that
+lagged): each counts `judged` up there, and the leader counts along; where a look finds another number than the leader's
+own, the marks are not those that it knows.
 
 Not guaranteed: that what is known here is still so; the fire script checks it. A row in Redis that cannot be read is
 said once and passed over, and the other entries go on.
@@ -46,7 +48,8 @@ class StoredSchedule:
         )
         self._digest: str | None = None
         self._registered = 0
-        self.generation = 0
+        self.generation = self.judged = 0
+        self.stale = False  # whether `judged` was another number there than here when it was last looked
         self._looked = self._unchanged_since = float("-inf")
         self._looks = b""
         self._texts: dict[str, bytes] = {}
@@ -106,14 +109,14 @@ class StoredSchedule:
         return answer
 
     def _see(self) -> None:
-        generation, stored, looks = self._now.ask(self._asked)
+        generation, stored, looks, judged = self._now.ask(self._asked)
         now = clock.monotonic()
         own = stored.decode() == self._digest
         # Only who looked all the time can say that nobody else did.
         if own or looks != self._looks or now - self._looked > _LOOKS_LATE:
             self._unchanged_since = now
         self._looks, self._looked = looks, now
-        self.generation = int(generation or 0)
+        self.generation, self.stale = int(generation or 0), int(judged) != self.judged
 
     def looked_within(self, seconds: float) -> bool:
         return clock.monotonic() - self._looked < seconds
@@ -136,7 +139,12 @@ class StoredSchedule:
         with self._broker.client.pipeline(transaction=True) as pipe:
             pipe.hgetall(keys.revisions(ns))
             pipe.hgetall(keys.marks(ns))
-            texts, marks = pipe.execute()
+            pipe.hget(keys.schedule(ns), "judged")
+            texts, marks, counted = pipe.execute()
+        judged = int(counted or 0)
+        if judged < self.judged:
+            log.error("fires_forgotten", fires=self.judged - judged)
+        self.judged, self.stale = judged, False
         self._next, self._heap = {}, []
         before, self._texts = self._texts, {}
         histories, self.histories, self.marks = self.histories, {}, {}

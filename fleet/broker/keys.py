@@ -179,7 +179,7 @@ def epoch(namespace: str) -> str:
 
 def schedule(namespace: str) -> str:
     """Of the stored schedule: `generation` counts its changes, `digest` says which it is, `looks` how often processes
-    of that very schedule looked; permanent."""
+    of that very schedule looked; `judged` how often slots were given verdicts; permanent."""
     return f"{namespace}:fleet:beat:schedule"
 
 

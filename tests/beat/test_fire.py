@@ -372,6 +372,8 @@ def test_a_pass_in_which_nothing_is_due_asks_redis_as_much_for_a_thousand_entrie
     night: StandingNight, broker: FleetBroker, beaten: Beaten, redis_client: redis.Redis
 ) -> None:
     trusted = Term(broker.client, broker.namespace, ttl=60 * SECOND, renewal=2 * SECOND)  # no thread of its own asks
+    redis_client.set(keys.leader(broker.namespace), trusted.token)
+    trusted.epoch = redis_client.incr(keys.epoch(broker.namespace))
     many = [replace(HOURLY, name=f"hourly-{number}") for number in range(1_000)]
     firer = Firer(broker, trusted, many, Now())
     firer.pass_over()
@@ -384,6 +386,9 @@ def test_a_pass_in_which_nothing_is_due_asks_redis_as_much_for_a_thousand_entrie
     asked()
     assert asked() <= 6  # the look, what it does in the server, and this test's own question
     assert asked("hourly-1") <= 1, "a ring asked whether anything is due"
+    night.move_to(TWO)
+    assert asked() > 1_000
+    assert asked() <= 6, "what it fired itself is no reason to read all marks again"
 
 
 def test_an_entry_that_fails_is_said_once_and_the_others_go_on(

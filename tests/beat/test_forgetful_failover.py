@@ -1,8 +1,8 @@
 """A replica is promoted that never heard of the last fire: its slot is fired again, and not run again.
 
 One address stands for Redis, as a failover keeps it; the worker is the one from before. The replica is cut off just
-before the fire, so that the new master's mark is older, and the beat that leads then goes by it. Without the second
-line, as a control, the body runs twice.
+before the fire, so that the new master's mark is older, and the beat that leads then goes by it, also one that keeps
+its term. Without the second line, as a control, the body runs twice.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 import redis
 from sqlalchemy import delete, select
+from structlog.testing import capture_logs
 
 from beat.fire import Firer
 from beat.leader import Leader
@@ -95,7 +96,10 @@ class House:
             self.go.wait(30)
 
         self._begin_term()
-        self._worker = FleetWorker(broker, worker_timeout=50, worker_threads=2)
+        self._worker: FleetWorker | None = None
+
+    def work(self) -> None:
+        self._worker = FleetWorker(self.broker, worker_timeout=50, worker_threads=2)
         self._worker.start()
 
     def _begin_term(self) -> None:
@@ -111,6 +115,10 @@ class House:
         """Another beat takes office: it knows the marks of the server that now stands there."""
         self._leader.stop()
         self._begin_term()
+
+    @property
+    def epoch(self) -> int:
+        return self._leader.epoch
 
     def fire(self) -> None:
         """Pass over the entry until the server that now stands there has a line that says fired."""
@@ -136,7 +144,8 @@ class House:
 
     def stop(self) -> None:
         self.go.set()
-        self._worker.stop(timeout=5_000)
+        if self._worker is not None:
+            self._worker.stop(timeout=5_000)
         self._leader.stop()
 
 
@@ -176,6 +185,7 @@ def slot() -> Slot:
 def test_a_slot_that_ended_before_the_failover_is_fired_again_and_not_run_again(
     pair: Pair, house: House, second_line: bool
 ) -> None:
+    house.work()
     house.seen()
     pair.cut_off_replica()
     house.go.set()
@@ -194,6 +204,7 @@ def test_a_slot_that_ended_before_the_failover_is_fired_again_and_not_run_again(
 def test_a_slot_that_runs_through_the_failover_is_fired_again_and_not_run_again(
     pair: Pair, house: House, second_line: bool
 ) -> None:
+    house.work()
     house.seen()
     pair.cut_off_replica()
     house.fire()
@@ -207,3 +218,30 @@ def test_a_slot_that_runs_through_the_failover_is_fired_again_and_not_run_again(
     assert len(house.runs) == (1 if second_line else 2)
     if second_line:
         assert (slot().state, slot().fires) == ("done", 1)
+
+
+@pytest.mark.parametrize("second_line", [True], indirect=True)
+@pytest.mark.parametrize("taken", [False, True], ids=["before a worker took it", "after it ran"])
+def test_a_leader_that_keeps_its_term_fires_again_what_was_forgotten_and_it_runs_once(
+    pair: Pair, house: House, taken: bool
+) -> None:
+    house.seen()
+    pair.cut_off_replica()
+    house.go.set()
+    if taken:
+        house.work()
+    house.fire()
+    epoch = house.epoch
+    if taken:
+        house.until_idle()
+    pair.fail_over()
+    with capture_logs() as logs:
+        house.fire()
+    if not taken:
+        house.work()
+    house.until_idle()
+    assert [line["fires"] for line in logs if line["event"] == "fires_forgotten"] == [1]
+    assert house.epoch == epoch, "this was to be the same term"
+    assert len(house.runs) == 1
+    lines = [line for line in ledger.read(house.broker.client, house.broker.namespace, "nightly") if line.judges]
+    assert [(line.verdict, line.first, line.count, line.epoch) for line in lines] == [("fired", SLOT, 1, epoch)]
