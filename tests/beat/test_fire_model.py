@@ -119,7 +119,7 @@ class Beat(RuleBasedStateMachine):
     def elect(self, which: int) -> None:
         """Does nothing while another leads; a term that is the replica's own goes on."""
         ns = self.namespace
-        epoch = self.acquire(keys=[keys.leader(ns), keys.epoch(ns)], args=[self.replicas[which].term.token, 600_000])
+        epoch, _ = self.acquire(keys=[keys.leader(ns), keys.epoch(ns)], args=[self.replicas[which].term.token, 600_000])
         if epoch:
             self.replicas[which].term.epoch = int(epoch)
 
