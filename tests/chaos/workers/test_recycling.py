@@ -82,8 +82,10 @@ def test_recycled_children_leave_no_files_descriptors_keys_or_memory_behind(
     assert len(lane.journal.runs()) == children == len(lane.journal.ended())
     assert (lane.dead(), lane.left()) == (set(), {})
     first, last = samples[0], samples[-1]
+    # A child has files from its start on: one sample has those of the next one already, and another has not.
+    early = max(len(sample.files) for sample in samples[: len(samples) // 2])
     assert last.descriptors <= first.descriptors + SLACK
     assert last.threads <= first.threads + SLACK
-    assert len(last.files) <= len(first.files) + SLACK, sorted(last.files - first.files)
+    assert len(last.files) <= early + SLACK, sorted(last.files - first.files)
     assert len(last.keys) <= len(first.keys) + SLACK, sorted(last.keys - first.keys)
     assert last.memory <= first.memory + MEMORY_SLACK
