@@ -55,7 +55,7 @@ class Broker(RuleBasedStateMachine):
         ns = self.namespace
         asked = [keys.sender(ns, "test"), keys.awaited(ns)]
         asked += [keys.queue(ns, QUEUE), keys.bodies(ns, QUEUE), keys.due(ns, QUEUE)]
-        args: list[Any] = [keys.wake(ns), delay, uuid.uuid4().hex, 60, 1, QUEUE, count]
+        args: list[Any] = [keys.wake(ns), delay, uuid.uuid4().hex, 60, 1, 60, QUEUE, count]
         for id in ids:
             args += (id, b"body of " + id)
         self.last_call = (asked, args)
