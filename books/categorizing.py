@@ -5,19 +5,19 @@ category, and asks the model for the first `MODEL_CALLS` of the others itself. U
 each; what is left is the next night's.
 
 Not guaranteed: that a category is right; `categorized_by` says who chose it. A row that has a category is never changed
-here. On failure of one row the pass goes on; a deadline leaves, and what is sorted stays.
+here. A pass sorts by the categories that there were when it began. On failure of one row the pass goes on; a deadline
+leaves, and what is sorted stays.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 
 from sqlalchemy import select, update
-from sqlalchemy.orm import Session
 
-from books import clients
-from books.models import Category, Transaction
+from books import categories, clients
+from books.categories import Categories
+from books.models import Transaction
 from fleet import deadline
 from fleet.logs import get_logger
 from fleet.storage import session
@@ -32,45 +32,24 @@ _UNSYNCED = {"synchronize_session": False}
 SENT_ON = 200  # what two processes ask in the hours before the office opens, beside documents
 
 
-@dataclass
-class _Rules:
-    """The categories, read once a pass."""
-
-    ids: dict[str, int] = field(default_factory=dict)
-    keywords: list[tuple[str, int]] = field(default_factory=list)
-
-    def find(self, row: Transaction) -> int | None:
-        text = _text(row).lower()
-        return next((category for keyword, category in self.keywords if keyword in text), None)
-
-
 def _text(row: Transaction) -> str:
     return f"{row.counterparty or ''} {row.remittance}".strip()
 
 
-def _rules(s: Session) -> _Rules:
-    rules = _Rules()
-    for category in s.scalars(select(Category).order_by(Category.id)):
-        rules.ids[category.name] = category.id
-        rules.keywords += [(keyword.lower(), category.id) for keyword in category.keywords]
-    return rules
-
-
 def categorize_uncategorized() -> list[int]:
     """Sort what has no category; returns ids of rows to be sorted by a message each."""
-    with session() as s:
-        rules = _rules(s)
+    known = categories.current()
     uncategorised = select(Transaction).where(Transaction.category_id.is_(None))
     unmatched: list[int] = []
     sorted_by_rule = 0
     for page in Keyset(uncategorised, by=Transaction.id, rows_a_page=ROWS_A_PAGE).pages():
         deadline.check()
-        matched = [(row.id, rules.find(row)) for row in page]
+        matched = [(row.id, known.find(_text(row))) for row in page]
         unmatched += [row_id for row_id, category in matched if category is None]
         sorted_by_rule += _set(matched)
     asked, rest = unmatched[:MODEL_CALLS], unmatched[MODEL_CALLS:]
     log.info("categorized_by_rule", processed=sorted_by_rule, left_for_model=len(unmatched))
-    sweep("categorize_uncategorized_transactions", asked, lambda row_id: _ask(row_id, rules))
+    sweep("categorize_uncategorized_transactions", asked, lambda row_id: _ask(row_id, known))
     return rest[:SENT_ON]
 
 
@@ -92,24 +71,24 @@ def categorize(transaction_id: int) -> None:
 
     Raises what the model client raises.
     """
+    known = categories.current()
     with session() as s:
-        rules = _rules(s)
         row = s.get(Transaction, transaction_id)
-    category = rules.find(row) if row is not None and row.category_id is None else None
+    category = known.find(_text(row)) if row is not None and row.category_id is None else None
     if category is not None:
         _set([(transaction_id, category)])
     else:
-        _ask(transaction_id, rules)
+        _ask(transaction_id, known)
 
 
-def _ask(transaction_id: int, rules: _Rules) -> None:
+def _ask(transaction_id: int, known: Categories) -> None:
     with session() as s:
         row = s.get(Transaction, transaction_id)
     if row is None or row.category_id is not None:
         return
     name = clients.model().categorize(
-        _text(row), row.amount_cents, row.currency, list(rules.ids), run=f"transaction:{row.id}", step="category"
+        _text(row), row.amount_cents, row.currency, list(known.ids), run=f"transaction:{row.id}", step="category"
     )
     unset = update(Transaction).where(Transaction.id == transaction_id, Transaction.category_id.is_(None))
     with session() as s:
-        s.execute(unset.values(category_id=rules.ids[name], categorized_by="model"))
+        s.execute(unset.values(category_id=known.ids[name], categorized_by="model"))

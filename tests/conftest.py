@@ -29,6 +29,7 @@ from fleet import embedded
 from fleet.clock import clock
 from fleet.settings import Settings
 from fleet.storage import engine as storage
+from fleet.storage import reference
 from fleet.storage.migrate import migrate
 
 ROOT = Path(__file__).parent.parent
@@ -135,6 +136,7 @@ def _forget_settings() -> None:
     application.settings.cache_clear()
     if "config.settings" in sys.modules:
         importlib.import_module("config.settings").settings.cache_clear()
+    reference.forget()
     storage.database.cache_clear()
     storage._sessions.cache_clear()
     broker = application.process_broker()

@@ -9,7 +9,7 @@ nobody's. A database that hangs in a commit is left at the hard budget.
 from __future__ import annotations
 
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Engine, create_engine, make_url
 from sqlalchemy.engine import URL
@@ -20,6 +20,9 @@ from sqlalchemy.util import queue as pool_queue
 
 from fleet import deadline
 from fleet.errors import SettingsInvalid
+
+if TYPE_CHECKING:
+    import psycopg
 
 
 def psycopg_url(url: str) -> URL:
@@ -82,6 +85,18 @@ def unpooled(url: str) -> Engine:
     """An engine that keeps no connection, for a process that needs one for a moment now and then."""
     gone = {"connect_timeout": 5, "tcp_user_timeout": 30_000}  # a host that vanished without a word, too
     return create_engine(psycopg_url(url), poolclass=NullPool, connect_args=gone)
+
+
+def dedicated(engine: Engine, name: str) -> psycopg.Connection[Any]:
+    """A connection of the driver's to an engine's database, beside its pool, in autocommit; PostgreSQL shows `name`.
+
+    Raises psycopg's `OperationalError`.
+    """
+    import psycopg
+
+    arguments, options = engine.dialect.create_connect_args(engine.url)
+    gone = {"connect_timeout": 5, "tcp_user_timeout": 10_000}
+    return psycopg.connect(*arguments, **{**options, **gone}, autocommit=True, application_name=name)
 
 
 @cache

@@ -20,6 +20,7 @@ from tests.benchmarks import (
     idle_queues,
     latency_idle,
     latency_steady,
+    lookups,
     relay,
     report,
     sleepers,
@@ -37,7 +38,11 @@ CLAIMS: tuple[Claim, ...] = (
     sleepers.CLAIM,
     idle_queues.CLAIM,
 )
-_ALONE = {"beat": "one fire, 1,000 due at one instant, 10,000 held", "board": "what the in-flight board costs a job"}
+_ALONE = {
+    "beat": "one fire, 1,000 due at one instant, 10,000 held",
+    "board": "what the in-flight board costs a job",
+    "lookups": "scans of categories a document, read for each and kept",
+}
 _LINES = {claim.name: claim.work for claim in CLAIMS} | _ALONE
 
 
@@ -62,7 +67,9 @@ def main() -> None:
 
 def _measure(claims: list[Claim], rounds: int, *, only: str) -> None:
     url = os.environ.get("FLEET_REDIS_URL", "")
-    wanted = embedded.Wanted(valkey=not url, postgres=any(claim.wants_database for claim in claims))
+    wanted = embedded.Wanted(
+        valkey=not url, postgres=only in "lookups" or any(claim.wants_database for claim in claims)
+    )
     with (
         tempfile.TemporaryDirectory(prefix="fleet-bench-") as folder,
         embedded.servers(Path(folder), wanted) as started,
@@ -75,6 +82,9 @@ def _measure(claims: list[Claim], rounds: int, *, only: str) -> None:
         report.show(outcomes, stage.client, rounds)
         if only in "beat":
             beat.report(stage, rounds)
+        if only in "lookups":
+            assert started.database_url is not None
+            lookups.report(started.database_url)
     if only in "board":
         board.report(rounds)
     for claim in claims:
