@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fleet import app as application
-from fleet import cli_beat, cli_broker, cli_dead, cli_janitor, cli_outbox
+from fleet import cli_beat, cli_broker, cli_dead, cli_janitor, cli_outbox, cli_pgstat
 from fleet.errors import FleetError
 
 if TYPE_CHECKING:
@@ -132,6 +132,7 @@ def jobs() -> None:
 
 
 cli_beat.add_to(cli)
+cli_pgstat.add_to(cli)
 
 
 @cli.command()
