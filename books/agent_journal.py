@@ -20,6 +20,7 @@ from books.digests import digest
 from books.leasing import Hold
 from books.models import AgentRun, AgentStep
 from fleet import deadline, progress
+from fleet.actor import current_message
 from fleet.clock import clock
 from fleet.logs import get_logger
 from fleet.storage import session
@@ -46,10 +47,20 @@ class Journal:
         """How many steps of the run have been gone through."""
         return self._number
 
-    def step(self, kind: str, name: str, asked: object, given: Output, take: Callable[[str], Output]) -> Output:
+    def step(
+        self,
+        kind: str,
+        name: str,
+        asked: object,
+        given: Output,
+        take: Callable[[str], Output],
+        *,
+        model: str | None = None,
+    ) -> Output:
         """The next step's output: the stored one, or what `take` (called with the step's number as text) returns.
 
         `asked` is all that the output depends on, as JSON would have it; `given` is what of it is kept for a person.
+        `model` is the one that answers; it is kept to measure it, and is no part of what was asked.
         Raises `LeaseLost`, and what `take` raises.
         """
         self._number += 1
@@ -63,7 +74,7 @@ class Journal:
         deadline.check()
         began = clock.monotonic()
         output = take(str(self._number))
-        took = round((clock.monotonic() - began) * 1000)
+        took, message = round((clock.monotonic() - began) * 1000), current_message()
         with session() as s:
             self._hold.renew(s)
             s.add(
@@ -76,6 +87,8 @@ class Journal:
                     input_digest=input_digest,
                     output=output,
                     duration_ms=took,
+                    actor=message.actor_name if message is not None else None,
+                    model=model,
                     stored_by=self._hold.message,
                 )
             )

@@ -84,7 +84,8 @@ def _ask(journal: Journal, run: AgentRun, messages: list[Message], tools: list[d
         return {"message": turn.message(), "usage": used}
 
     asked = {"messages": messages, "tools": tools}
-    message: Message = journal.step("model", "turn", asked, {"messages": len(messages)}, ask)["message"]
+    given = {"messages": len(messages)}
+    message: Message = journal.step("model", "turn", asked, given, ask, model=clients.model_name())["message"]
     return message
 
 

@@ -68,6 +68,11 @@ def bank() -> BankClient:
     return _once(_bank)
 
 
+def model_name() -> str:
+    """Which model is asked."""
+    return settings().model_name
+
+
 def model() -> ModelClient:
     """The model's client."""
     return _once(_model)

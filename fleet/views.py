@@ -37,6 +37,12 @@ def span(duration: timedelta | None) -> str:
     return "".join(parts[:2]) or "0s"
 
 
+def fine_span(duration: timedelta) -> str:
+    """As `span`, but in `340ms` and `5.2s` below ten seconds."""
+    seconds = duration.total_seconds()
+    return span(duration) if seconds >= 10 else f"{seconds:.1f}s" if seconds >= 1 else f"{seconds * 1000:.0f}ms"
+
+
 def _place(app: App, declared_at: str) -> str:
     path, _, line = declared_at.rpartition(":")
     try:

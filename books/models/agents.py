@@ -48,7 +48,8 @@ class AgentRun(Lease, Base):
 class AgentStep(Base):
     """A step that was taken and is not taken again for the same input; `kind` is `model` or `tool`.
 
-    `input_digest` is of all that the step depends on, `input` what of it is kept to be read.
+    `input_digest` is of all that the step depends on, `input` what of it is kept to be read. `actor` took it, and in a
+    step of the model `model` answered. The engine measures steps by the view `fleet_steps` over this table.
     """
 
     __tablename__ = "agent_steps"
@@ -63,6 +64,8 @@ class AgentStep(Base):
     input_digest: Mapped[str]
     output: Mapped[dict[str, Any]]
     duration_ms: Mapped[int]
+    actor: Mapped[str | None]
+    model: Mapped[str | None]
     stored_by: Mapped[str]
     stored_at: Mapped[datetime] = mapped_column(server_default=func.now())
 

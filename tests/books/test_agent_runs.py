@@ -10,14 +10,19 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
+from dramatiq import Message
+from dramatiq.broker import MessageProxy
+from dramatiq.middleware import CurrentMessage
 from sqlalchemy import select, text
 from structlog.testing import capture_logs
 
 from books import agent_runs, evals
 from books.model import ModelUnavailable
 from books.models import AgentRun, AgentStep, Finding, RunKind, RunStatus
+from fleet.app import process_broker
 from fleet.clock import clock
 from fleet.errors import RetryLater
+from fleet.steps import by_called as steps_by_called
 from fleet.storage import session
 from fleet.sweep import SweepResult
 from tests.books.cut import cut
@@ -80,6 +85,22 @@ def test_a_run_asks_looks_up_and_proposes(migrated: object, world: Any) -> None:
         "assistant",
         "tool",
         "tool",
+    ]
+
+
+def test_steps_are_measured_where_the_engine_looks_for_them(migrated: object, world: Any) -> None:
+    row = run(RunKind.PREPARE, RunStatus.QUEUED)
+    scripted(world, completion(None, "account_balances"), completion("Pay the VAT."))
+    message = Message("agent_batch", "prepare_run", (row,), {}, {})
+    working, proxy = CurrentMessage(), MessageProxy(message)
+    working.before_process_message(process_broker(), proxy)
+    agent_runs.prepare(row, token="measured")
+    working.after_process_message(process_broker(), proxy)
+    with session() as s:
+        found = [calls for calls in steps_by_called(s.connection(), timedelta(days=7)) if calls.actor]
+    assert [(calls.actor, calls.kind, calls.called, calls.count) for calls in found] == [
+        ("prepare_run", "model", "gpt-4.1-mini", 2),
+        ("prepare_run", "tool", "account_balances", 1),
     ]
 
 
