@@ -121,14 +121,29 @@ def check() -> None:
 
 
 @cli.command()
-def jobs() -> None:
+def jobs(
+    advise: Annotated[
+        bool, typer.Option("--advise", help="Instead, whose soft budget does not fit what its jobs were seen to need.")
+    ] = False,
+) -> None:
     """Every actor with its budget, where that came from, and why; under each lane, by when a job's row is terminal.
 
     A message may ask for a budget of its own (time_limit); what runs in one shows as `message` in `fleet status`.
     """
     from fleet.views import jobs_tables
 
-    _print(*jobs_tables(_start()))
+    app = _start()
+    _print(*([_advice(app)] if advise else jobs_tables(app)))
+
+
+def _advice(app: application.App) -> object:
+    from fleet.advice import advice_table, judged
+    from fleet.servers import require_postgres
+    from fleet.storage import database
+
+    require_postgres(database())
+    with database().connect() as connection:
+        return advice_table(app, judged(app, connection))
 
 
 cli_beat.add_to(cli)
