@@ -11,16 +11,33 @@ import signal
 import smtplib
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
 from itertools import count
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
-from sqlalchemy import event
+import redis
+from dramatiq import Message
+from sqlalchemy import event, func, update
 
 from books import clients, waits
 from fleet import app as application
-from fleet.storage import database
+from fleet import janitor
+from fleet.broker import keys
+from fleet.janitor import Chore
+from fleet.storage import database, leases, session
 from fleet.storage import engine as storage
+
+
+class Work(Protocol):
+    """Something that a message does to a row of its own."""
+
+    def work(self) -> None:
+        """Do it, as the same message each time."""
+
+
+W = TypeVar("W", bound=Work)
 
 
 def killed_at(place: int, work: Callable[[], object]) -> bool:
@@ -49,6 +66,47 @@ def killed_at(place: int, work: Callable[[], object]) -> bool:
 def places(work: Callable[[int], Callable[[], object]]) -> int:
     """How many places there are: `work(n)` is the work, on rows of its own, that is killed at its n-th."""
     return next(place for place in count(1) if not killed_at(place, work(place))) - 1
+
+
+def killed_everywhere(flow: Callable[[], W], fewest: int) -> list[W]:
+    """Each killed at another place, and one that came to its end; there are so many places at least."""
+    flow().work()  # what is imported here need not be by every process that is killed
+    killed: list[W] = []
+
+    def work(_: int) -> Callable[[], object]:
+        killed.append(flow())
+        return killed[-1].work
+
+    assert places(work) >= fewest
+    return killed
+
+
+@dataclass(frozen=True)
+class Janitor:
+    """A janitor, the rows with a lease that it looks after, and what its messages do, by actor."""
+
+    name: str
+    chores: Callable[[], Sequence[Chore]]
+    rows: Sequence[type[Any]]
+    queue: str
+    works: Mapping[str, Callable[[Message[Any]], object]]
+
+    def one_pass(self) -> janitor.Pass:
+        return janitor.run(self.name, self.chores())
+
+    def pass_over_the_dead(self, client: redis.Redis) -> None:
+        """One pass, once the leases of the dead have lapsed, and what it sent."""
+        with session() as s:
+            for model in self.rows:
+                dead = update(model).where(model.status == leases.RUNNING)
+                s.execute(dead.values(lease_until=func.now() - timedelta(seconds=1)))
+        self.one_pass()
+        bodies = keys.bodies(application.process_broker().namespace, self.queue)
+        for body in client.hvals(bodies):
+            message: Message[Any] = Message.decode(body)
+            if message.actor_name in self.works:
+                self.works[message.actor_name](message)
+        client.delete(bodies)
 
 
 def _start_anew() -> None:

@@ -19,7 +19,6 @@ from typing import Any
 
 import pytest
 import redis
-from dramatiq import Message
 from sqlalchemy import delete, func, select, update
 
 from books import charging, clients, invoicing, recovery, submitting
@@ -35,12 +34,11 @@ from books.models import (
 )
 from config.settings import settings
 from fleet import app as application
-from fleet import janitor as passes
 from fleet.broker import keys
 from fleet.storage import session
 from tests.books import test_charging, test_invoicing, test_submitting
 from tests.books.gateway import SandboxGateway
-from tests.books.killed import killed_at, places
+from tests.books.killed import Janitor, killed_at, killed_everywhere, places
 from tests.books.test_agent_runs import completion
 from tests.waiting import wait_until
 
@@ -146,23 +144,13 @@ class Mail:
 Flow = Filing | Charge | Mail
 
 
-def one_pass() -> None:
-    passes.run("requeue_stuck_runs", recovery.stuck_runs())
-
-
-def janitor(client: redis.Redis) -> None:
-    """One pass, once the leases of the dead have lapsed, and what it sent."""
-    lapsed = {"lease_until": func.now() - timedelta(seconds=1)}
-    with session() as s:
-        s.execute(update(OutsideEffect).where(OutsideEffect.status == EffectStatus.RUNNING).values(lapsed))
-        s.execute(update(AgentRun).where(AgentRun.status == RunStatus.RUNNING).values(lapsed))
-    one_pass()
-    bodies = keys.bodies(application.process_broker().namespace, "agent_realtime")
-    for body in client.hvals(bodies):
-        message = Message.decode(body)
-        if message.actor_name == "submit_approved_run":
-            submitting.submit_approved(*message.args, token=message.message_id)
-    client.delete(bodies)
+JANITOR = Janitor(
+    "requeue_stuck_runs",
+    recovery.stuck_runs,
+    rows=(OutsideEffect, AgentRun),
+    queue="agent_realtime",
+    works={"submit_approved_run": lambda sent: submitting.submit_approved(*sent.args, token=sent.message_id)},
+)
 
 
 def open_effects() -> list[str]:
@@ -186,20 +174,13 @@ def judge(outside: Outside, flows: list[Flow]) -> Counter[str]:
 def test_killed_at_any_place_nothing_is_doubled_or_lost(
     outside: Outside, redis_client: redis.Redis, flow: type[Flow], fewest: int, first: str
 ) -> None:
-    flow().work()  # what is imported here need not be by every process that is killed
-    killed: list[Flow] = []
-
-    def work(_: int) -> Callable[[], object]:
-        killed.append(flow())
-        return killed[-1].work
-
-    assert places(work) >= fewest
+    killed = killed_everywhere(flow, fewest)
     if first == "a janitor passes":
-        janitor(redis_client)
+        JANITOR.pass_over_the_dead(redis_client)
         assert open_effects() == []
     for one in killed:
         one.work()
-    janitor(redis_client)
+    JANITOR.pass_over_the_dead(redis_client)
     statuses = judge(outside, killed)
     # In doubt is only what cannot be asked about: a mail whose content was about to go, until its row says that it did.
     assert statuses[EffectStatus.NEEDS_REVIEW] <= (16 if flow is Mail else 0)
@@ -224,7 +205,7 @@ def test_killed_at_any_place_of_a_stormy_night_nothing_is_doubled(
         redis_client.delete(keys.parked(application.process_broker().namespace, key))
     for one in killed:
         one.work()
-    janitor(redis_client)
+    JANITOR.pass_over_the_dead(redis_client)
     assert judge(outside, killed)[flow.done] == len(killed)
 
 
@@ -236,14 +217,15 @@ def test_a_janitor_that_is_killed_at_any_place_leaves_what_the_next_one_ends(
     left: list[Flow] = []
 
     def broken_off(_: int) -> Callable[[], object]:
-        janitor(redis_client)  # ends what the one before left, so that this one finds a single charge
+        # It ends what the one before left, so that this one finds a single charge.
+        JANITOR.pass_over_the_dead(redis_client)
         left.append(Charge())
         outside.gateway.script(send=["silent" if taken else "dropped"], ask=["away"])
         killed_at(1_000, left[-1].work)  # it raises: nobody says whether the charge is there
         with session() as s:
             s.execute(update(OutsideEffect).values(lease_until=func.now() - timedelta(seconds=1)))
-        return one_pass
+        return JANITOR.one_pass
 
     assert places(broken_off) >= 20
-    janitor(redis_client)
+    JANITOR.pass_over_the_dead(redis_client)
     assert judge(outside, left) == {"charged": len(left)}
