@@ -3,13 +3,20 @@
 The pool is bounded (`FLEET_DATABASE_POOL`): a lane of 128 threads shares it, since a sync holds a connection only
 while it writes. A thread that gets none within 30 s fails its job, which is tried again. A deadline does not strike
 while the pool gives or takes a connection, nor a commit: it would leave the pool's lock taken, or the connection
-nobody's. A database that hangs in a commit is left at the hard budget.
+nobody's.
+
+A host that vanishes without a word is noticed within 30 s, over TCP. Not guaranteed: an end at the soft budget where a
+server is there and does not answer (stopped, or behind a lock): psycopg waits in C, where no raise strikes, and the
+server's kernel still says yes. That job ends at its hard budget. No `statement_timeout` is set: a long statement is
+legitimate, and what bounds it is the job's budget; a URL may give one (`?options=-c%20statement_timeout=60000`).
 """
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Callable
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from sqlalchemy import Engine, create_engine, make_url
 from sqlalchemy.engine import URL
@@ -23,6 +30,8 @@ from fleet.errors import SettingsInvalid
 
 if TYPE_CHECKING:
     import psycopg
+
+T = TypeVar("T")
 
 
 def psycopg_url(url: str) -> URL:
@@ -58,7 +67,32 @@ class _Pool(QueuePool):
             super()._do_return_conn(record)
 
 
-@cache
+class _Once(Generic[T]):
+    """Makes it at first use, one for all threads: `cache` alone lets those that come together make one each."""
+
+    def __init__(self, make: Callable[[], T]) -> None:
+        self._made = cache(make)
+        self._lock = threading.Lock()
+        self.__doc__ = make.__doc__
+        self.cache_clear = self._made.cache_clear
+
+    def __call__(self) -> T:
+        with self._lock:
+            return self._made()
+
+
+# A server that hangs fails a job; it must not hold its thread. What was sent and is not acknowledged ends a connection
+# by the one, silence while an answer is awaited by the others; sockets of the machine itself know neither.
+_NOTICES = {
+    "connect_timeout": 5,
+    "tcp_user_timeout": 30_000,
+    "keepalives_idle": 10,
+    "keepalives_interval": 5,
+    "keepalives_count": 4,
+}
+
+
+@_Once
 def database() -> Engine:
     """The process's engine; opens no connection yet.
 
@@ -77,14 +111,13 @@ def database() -> Engine:
         pool_timeout=30,
         pool_pre_ping=True,
         hide_parameters=True,  # errors go to logs and to Sentry; what a row holds does not
-        connect_args={"connect_timeout": 5},  # a server that hangs fails a job; it must not hold its thread
+        connect_args=_NOTICES,
     )
 
 
 def unpooled(url: str) -> Engine:
     """An engine that keeps no connection, for a process that needs one for a moment now and then."""
-    gone = {"connect_timeout": 5, "tcp_user_timeout": 30_000}  # a host that vanished without a word, too
-    return create_engine(psycopg_url(url), poolclass=NullPool, connect_args=gone)
+    return create_engine(psycopg_url(url), poolclass=NullPool, connect_args=_NOTICES)
 
 
 def dedicated(engine: Engine, name: str) -> psycopg.Connection[Any]:
@@ -95,11 +128,10 @@ def dedicated(engine: Engine, name: str) -> psycopg.Connection[Any]:
     import psycopg
 
     arguments, options = engine.dialect.create_connect_args(engine.url)
-    gone = {"connect_timeout": 5, "tcp_user_timeout": 10_000}
-    return psycopg.connect(*arguments, **{**options, **gone}, autocommit=True, application_name=name)
+    return psycopg.connect(*arguments, **{**options, **_NOTICES}, autocommit=True, application_name=name)
 
 
-@cache
+@_Once
 def _sessions() -> sessionmaker[Session]:
     return sessionmaker(database(), expire_on_commit=False)
 

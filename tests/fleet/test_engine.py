@@ -1,0 +1,80 @@
+"""The process's engine: one pool for all threads, and connections that notice a server that is gone."""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from sqlalchemy import Engine, make_url
+
+from fleet.storage import database
+from fleet.storage import engine as storage
+from fleet.storage.engine import psycopg_url, unpooled
+from tests.conftest import Environment, _forget_settings
+
+
+def test_threads_that_come_together_at_first_use_share_one_engine(environment: object) -> None:
+    together = threading.Barrier(64)
+
+    def first_use(_: int) -> Engine:
+        together.wait()
+        return database()
+
+    for _ in range(5):
+        storage.database.cache_clear()
+        with ThreadPoolExecutor(64) as threads:
+            assert len({id(engine) for engine in list(threads.map(first_use, range(64)))}) == 1
+
+
+@contextmanager
+def over_tcp(url: str) -> Iterator[str]:
+    """The URL of the same database behind a port of this machine, for one connection."""
+    inner = make_url(url)
+    folder = str(inner.query["host"])
+
+    def pass_on(source: socket.socket, target: socket.socket) -> None:
+        while read := source.recv(65_536):
+            target.sendall(read)
+        target.shutdown(socket.SHUT_WR)
+
+    def serve() -> None:
+        outside, _ = listening.accept()
+        with outside, socket.socket(socket.AF_UNIX) as inside:
+            inside.connect(f"{folder}/.s.PGSQL.5432")
+            back = threading.Thread(target=pass_on, args=(inside, outside))
+            back.start()
+            pass_on(outside, inside)
+            back.join()
+
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        server = threading.Thread(target=serve)
+        server.start()
+        yield inner.set(host="127.0.0.1", port=listening.getsockname()[1], query={}).render_as_string(False)
+        server.join(5)
+
+
+@pytest.mark.parametrize("pooled", [True, False])
+def test_a_connection_over_tcp_notices_within_thirty_seconds_that_its_server_is_gone(
+    environment: Environment, monkeypatch: pytest.MonkeyPatch, pooled: bool
+) -> None:
+    if not str(psycopg_url(environment.database_url).query.get("host", "")).startswith("/"):
+        pytest.skip("the configured PostgreSQL has no socket of this machine")
+    with over_tcp(environment.database_url) as url:
+        monkeypatch.setenv("FLEET_DATABASE_URL", url)
+        _forget_settings()
+        engine = database() if pooled else unpooled(url)
+        with engine.connect() as connection:
+            driver: Any = connection.connection.driver_connection
+            with socket.socket(fileno=os.dup(driver.fileno())) as seen:
+                assert seen.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
+                names = (socket.TCP_USER_TIMEOUT, socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL, socket.TCP_KEEPCNT)
+                unacknowledged, idle, between, probes = (seen.getsockopt(socket.IPPROTO_TCP, name) for name in names)
+        assert unacknowledged == 30_000
+        assert idle + between * probes <= 30
+        engine.dispose()
