@@ -1,0 +1,162 @@
+"""PostgreSQL is killed and started again while lanes sync accounts and prepare runs: no storm, no lost row, no double.
+
+The bank's and the model's own logs say what was asked; PostgreSQL's log says how often somebody connected.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from dramatiq import Message
+from sqlalchemy import func, select
+from sqlalchemy.orm import Session
+
+from books.models import AccountStatus, AgentRun, AgentStep, BankAccount, RunKind, RunStatus, Transaction
+from fleet.broker import FleetBroker, dead
+from tests.books.conftest import ScriptedWorld
+from tests.books.conftest import world as world
+from tests.books.hosts import Host, hosts
+from tests.books.test_agent_runs import completion
+from tests.books.test_syncing import page
+from tests.chaos.own_postgres import OwnPostgres, own_postgres
+from tests.waiting import wait_until
+
+ACCOUNTS, RUNS, PAGES, TURNS = 300, 20, 2, 4
+LANES = ("transaction_sync", "agent_batch")
+POOLS = 16 + 4  # connections that the lanes hold at most: FLEET_DATABASE_POOL, and one a thread of agent_batch
+RATE = 10  # of the night's clock: a lane's first retry comes within a minute of night, here within six seconds
+AWAY_SECONDS = 1.5
+BACK_WITHIN = 75.0  # seconds: a job that failed thrice waits up to 6, 12 and 24; the rest is work on a busy machine
+
+
+class World:
+    """A bank and a model that take their time, and their log."""
+
+    def __init__(self, scripted: ScriptedWorld) -> None:
+        self._lock = threading.Lock()
+        self.pages: Counter[tuple[str, str]] = Counter()
+        """By account and first day: how often the bank was asked for that page."""
+        self.turns: Counter[tuple[str, int]] = Counter()
+        """By task and number of messages: how often the model answered."""
+        scripted.reply = self._reply
+
+    def _reply(self, path: str, query: dict[str, str], body: Any) -> tuple[int, Any]:
+        time.sleep(0.4)
+        if "chat" in path:
+            said = body["messages"]
+            with self._lock:
+                self.turns[said[1]["content"], len(said)] += 1
+            return completion(None, "account_balances") if len(said) < 2 * TURNS else completion("Pay the VAT.")
+        account, first_day = path.split("/")[-3], query["date_from"]
+        with self._lock:
+            self.pages[account, first_day] += 1
+        return 200, {"transactions": page(booked=[f"{account} {first_day} {number}" for number in range(3)])}
+
+
+@pytest.fixture
+def postgres() -> Iterator[OwnPostgres]:
+    with own_postgres() as own:
+        yield own
+
+
+@dataclass
+class Night:
+    """The two lanes at work on their rows."""
+
+    postgres: OwnPostgres
+    broker: FleetBroker
+    hosts: list[Host]
+    began: float
+
+    def ended(self) -> tuple[int, int]:
+        """How many accounts are synced, how many runs are prepared."""
+        synced = (BankAccount.status == AccountStatus.IDLE) & BankAccount.synced_through.is_not(None)
+        with Session(self.postgres.engine) as s:
+            accounts = s.scalar(select(func.count()).select_from(BankAccount).where(synced))
+            runs = s.scalar(select(func.count()).select_from(AgentRun).where(AgentRun.status == RunStatus.PREPARED))
+        return accounts or 0, runs or 0
+
+    def said(self) -> Counter[str]:
+        """The lanes' warnings and errors, by event."""
+        lines = [json.loads(line) for host in self.hosts for line in host.logged(r"(warning|error)")]
+        return Counter(line["event"] for line in lines if line["level"] in ("warning", "error"))
+
+    def count(self, what: Any) -> int:
+        with Session(self.postgres.engine) as s:
+            return s.scalar(select(func.count()).select_from(what)) or 0
+
+
+def begin(postgres: OwnPostgres, broker: FleetBroker) -> None:
+    """Make the rows, and send a message for each."""
+    with Session(postgres.engine, expire_on_commit=False) as s, s.begin():
+        given = {"name": "n", "currency": "EUR", "customer": "c", "status": AccountStatus.IDLE}
+        accounts = [BankAccount(external_id=str(uuid4()), **given) for _ in range(ACCOUNTS)]
+        waits = {"kind": RunKind.PREPARE, "status": RunStatus.QUEUED, "customer": "c"}
+        runs = [AgentRun(idempotency_key=str(uuid4()), input={"task": number}, **waits) for number in range(RUNS)]
+        s.add_all([*accounts, *runs])
+    for account in accounts:
+        broker.enqueue(Message(LANES[0], "update_transactions_by_bank_account", (account.id,), {}, {}))
+    for run in runs:
+        broker.enqueue(Message(LANES[1], "prepare_run", (run.id,), {}, {}))
+
+
+@pytest.fixture
+def night(
+    postgres: OwnPostgres, redis_url: str, namespace: str, world: ScriptedWorld, tmp_path: Path
+) -> Iterator[Night]:
+    now = datetime.now(UTC).isoformat()
+    clock = {"FLEET_CLOCK_ORIGIN": now, "FLEET_CLOCK_ANCHOR": now, "FLEET_CLOCK_RATE": str(RATE)}
+    servers = {"FLEET_REDIS_URL": redis_url, "FLEET_NAMESPACE": namespace, "FLEET_DATABASE_URL": postgres.url}
+    broker = FleetBroker(url=redis_url, namespace=namespace)
+    with ExitStack() as lanes:
+        began, started = time.monotonic(), list[Host]()
+        for lane in LANES:
+            (tmp_path / lane).mkdir()
+            started += lanes.enter_context(hosts(tmp_path / lane, lane, 1, **clock, **servers))
+        yield Night(postgres, broker, started, began)
+    broker.client.close()
+
+
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGQUIT], ids=["killed", "shut down at once"])
+def test_a_postgresql_that_is_restarted_under_load_costs_no_row_and_starts_no_storm(
+    night: Night, postgres: OwnPostgres, world: ScriptedWorld, how: signal.Signals
+) -> None:
+    log = World(world)
+    begin(postgres, night.broker)
+    wait_until(lambda: night.ended()[0] >= 60, 60)
+    away_from, connected = time.monotonic(), postgres.logged("connection received")
+    postgres.kill(how)
+    threading.Event().wait(AWAY_SECONDS)
+    before = postgres.logged("connection authorized")
+    postgres.start()
+    back = time.monotonic()
+    wait_until(lambda: night.ended() == (ACCOUNTS, RUNS), BACK_WITHIN)
+    took, away, said = time.monotonic() - back, back - away_from, night.said()
+    connects = postgres.logged("connection authorized") - before
+    print(f"away {away:.1f} s, ended in {took:.0f} s; {connected} connections before, {connects} after; {dict(said)}")
+
+    # Nothing lost, nothing twice: by the rows, and by what was asked for.
+    assert (night.count(Transaction), night.count(AgentStep)) == (3 * PAGES * ACCOUNTS, (2 * TURNS - 1) * RUNS)
+    assert (len(log.pages), len(log.turns)) == (PAGES * ACCOUNTS, TURNS * RUNS)
+    assert max(log.pages.values()) <= 2, "once before the restart, once after it"
+    assert max(log.turns.values()) <= 2, "asked again is only what was answered and could not be stored"
+    assert list(dead.letters(night.broker, LANES)) == []
+    # No storm. Each lane connects once to fill its pool, and once more; a relay has a connection a pass.
+    assert connected <= POOLS + 3 * (away_from - night.began) + 5
+    assert connects <= POOLS + 3 * took + 5
+    # A first retry comes within six seconds, by lot: of those that failed an (away / 6)th fails again; twice that.
+    assert 0 < said["job_retries"] <= (ACCOUNTS + RUNS) * (1 + away / 3)
+    assert said.total() <= 2 * said["job_retries"] + 10, "of a job that could not go on two lines, of the outage a few"
