@@ -7,6 +7,7 @@ other side says it does not have; on a mail it trusts whoever looked.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any, cast
 
 from sqlalchemy import select, update
 
@@ -14,6 +15,7 @@ from books.models import EffectKind, EffectStatus, OutsideEffect
 from books.outside.answers import Receipt, Refused, Unclear
 from books.outside.effects import Kind
 from books.outside.resolving import all_kinds
+from fleet.actor import FleetActor
 from fleet.app import process_broker
 from fleet.errors import FleetError
 from fleet.storage import session
@@ -66,10 +68,9 @@ def again(effect_id: int) -> str:
         said = ask(effect)
         if not said.startswith("not there"):
             return said
-    _decide(kind, effect, EffectStatus.WAITING, "a person had it sent again")
-    actor, arguments = kind.message(effect)
-    process_broker().get_actor(actor).send(*arguments)
-    return f"{actor} was sent"
+    if not _decide(kind, effect, EffectStatus.WAITING, "a person had it sent again"):
+        return "somebody else decided it meanwhile; nothing was sent"
+    return f"{kind.message(effect)[0]} was sent"
 
 
 def _kind(effect: OutsideEffect) -> Kind:
@@ -87,12 +88,18 @@ def _parked(effect_id: int) -> OutsideEffect:
 
 def _decide(
     kind: Kind, effect: OutsideEffect, status: EffectStatus, outcome: str, receipt: Receipt | None = None
-) -> None:
-    """Move it and the row that wanted it, if it still needs review."""
+) -> bool:
+    """Move it and the row that wanted it, and send the message of one that then waits; False if it needs no review."""
     still = (OutsideEffect.id == effect.id) & (OutsideEffect.status == EffectStatus.NEEDS_REVIEW)
     # A mail that is sent again must not look as if it had been called: it would be parked at once.
     called_at = None if status is EffectStatus.WAITING and not kind.askable else effect.called_at
     values = {"status": status, "outcome": outcome, "called_at": called_at, "receipt": receipt.id if receipt else None}
     with session() as s:
-        if s.scalars(update(OutsideEffect).where(still).values(**values).returning(OutsideEffect.id)).one_or_none():
-            kind.moved(s, effect, status, outcome)
+        moved = update(OutsideEffect).where(still).values(**values).returning(OutsideEffect.id)
+        if s.scalars(moved).one_or_none() is None:
+            return False
+        kind.moved(s, effect, status, outcome)
+        if status is EffectStatus.WAITING:
+            actor, arguments = kind.message(effect)
+            cast("FleetActor[..., Any]", process_broker().get_actor(actor)).send_on_commit(s, *arguments)
+    return True

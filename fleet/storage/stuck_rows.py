@@ -2,9 +2,9 @@
 
 What may be wrong with a row and what is done about it is a `Move`; a chore of a janitor is a model with its moves. A
 row is moved in one UPDATE that asks again whether it is still stuck and passes over a row that somebody else has
-locked, so two passes at once move it once and live work is left alone. If its message is to be sent, that is done
-before the commit: a process that is killed in between leaves the row as it was and one message too many, which the
-row's claim makes harmless; the other way round it could leave a row that nobody works on.
+locked, so two passes at once move it once and live work is left alone. If its message is to be sent, it goes out with
+the commit (`fleet.outbox`): a process that is killed in between, or a Redis that is away, leaves the message to the
+relay, and a commit that fails sends none.
 
 Not guaranteed: that the message of a moved row waits nowhere else as well. On failure a row stays as it was.
 """
@@ -14,11 +14,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any
+from typing import Any, cast
 
 from sqlalchemy import ColumnElement, SQLColumnExpression, and_, func, or_, select, update
 from sqlalchemy.orm import Session
 
+from fleet.actor import FleetActor
 from fleet.app import process_broker
 from fleet.janitor import Measured, Stuck
 from fleet.storage.engine import session
@@ -85,14 +86,15 @@ class StuckRows:
                     yield Stuck((number, row_id), f"{self._model.__name__} {row_id}", seconds, move.plan)
 
     def mend(self, stuck: Stuck) -> int:
-        """Raises what the database raises, and `NotAccepted`."""
+        """Raises what the database raises, and `OutboxMissing` where it has no outbox."""
         number, row_id = stuck.key
         move = self._moves[number]
         with session() as s:
             if not self._moved(s, move, row_id):
                 return 0
             if move.send is not None:  # without the expiry of the pass that sends it
-                process_broker().get_actor(move.send).send_with_options(args=(row_id,), expires_at=None)
+                actor = cast("FleetActor[[Any], Any]", process_broker().get_actor(move.send))
+                actor.send_with_options_on_commit(s, args=(row_id,), expires_at=None)
         return 1
 
     def _moved(self, s: Session, move: Move, row_id: Any) -> bool:

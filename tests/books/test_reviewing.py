@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
@@ -11,7 +12,7 @@ from dramatiq import Message
 from sqlalchemy import delete, func, select, update
 from typer.testing import CliRunner
 
-from books import charging, outside
+from books import charging, invoicing, outside
 from books.models import (
     EffectKind,
     EffectStatus,
@@ -28,6 +29,8 @@ from fleet.broker import keys
 from fleet.clock import clock
 from fleet.storage import session
 from tests.books.gateway import SandboxGateway
+from tests.books.killed import places
+from tests.books.relayed import relayed
 from tests.books.test_charging import now, reference, subscribe
 from tests.books.test_invoicing import invoice
 
@@ -109,8 +112,6 @@ def test_again_sends_nothing_while_nobody_answers(till: SandboxGateway) -> None:
 
 @pytest.mark.parametrize(("word", "becomes"), [("done", InvoiceStatus.SENT), ("again", InvoiceStatus.DUE)])
 def test_of_a_mail_a_person_is_trusted(till: SandboxGateway, word: str, becomes: InvoiceStatus) -> None:
-    from books import invoicing
-
     row = invoice(InvoiceStatus.DUE, 14)
     with session() as s:
         held = outside.intend(s, EffectKind.MAIL, f"invoice {row}", key="k", body={"message_id": "<m@x>"}, token="m1")
@@ -121,6 +122,43 @@ def test_of_a_mail_a_person_is_trusted(till: SandboxGateway, word: str, becomes:
     with session() as s:
         assert s.get_one(Invoice, row).status == becomes
         assert (s.get_one(OutsideEffect, held.row.id).called_at is None) == (word == "again")
+
+
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+def test_again_that_is_killed_at_any_place_has_sent_nothing_or_sends_its_message_after_all(
+    till: SandboxGateway, environment: Any, redis_client: Any
+) -> None:
+    def parked(_: int) -> Callable[[], object]:
+        row = invoice(InvoiceStatus.DUE, 14)
+        with session() as s:
+            mail = outside.intend(s, EffectKind.MAIL, f"invoice {row}", key=f"k{row}", body={}, token="m1")
+            assert mail is not None
+        effects.settle(invoicing.InvoiceMail(), mail, EffectStatus.NEEDS_REVIEW, "find out")
+        return lambda: reviewing.again(mail.row.id)
+
+    killed = places(parked)
+    with session() as s:
+        waiting = len(s.scalars(select(OutsideEffect.id).where(OutsideEffect.status == EffectStatus.WAITING)).all())
+    relayed()
+    sent = redis_client.hlen(keys.bodies(environment.namespace, "housekeeping"))
+    assert killed >= 12
+    assert 5 < waiting == sent
+
+
+def test_two_who_say_again_send_one_message(
+    till: SandboxGateway, environment: Any, redis_client: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, effect = park(till, "dropped")
+    ask = reviewing.ask
+
+    def slowly(asked: OutsideEffect) -> str:
+        monkeypatch.setattr(reviewing, "ask", ask)
+        assert "was sent" in reviewing.again(effect)  # the other one, meanwhile
+        return ask(asked)
+
+    monkeypatch.setattr(reviewing, "ask", slowly)
+    assert "nothing was sent" in reviewing.again(effect)
+    assert redis_client.hlen(keys.bodies(environment.namespace, "charging")) == 1
 
 
 def test_what_is_decided_is_not_decided_again(till: SandboxGateway) -> None:
