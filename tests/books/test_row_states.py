@@ -61,7 +61,7 @@ def _document(status: str) -> Attachment:
 
 SORTS = (
     Sort(_run(RunKind.PREPARE), RunStatus.QUEUED, RunStatus.PREPARED, RunStatus.FAILED, "RunStatus"),
-    Sort(_run(RunKind.SUBMIT), RunStatus.APPROVED, RunStatus.SUBMITTED, RunStatus.FAILED, "RunStatus"),
+    Sort(_run(RunKind.SUBMIT), RunStatus.APPROVED, RunStatus.SUBMITTING, RunStatus.FAILED, "RunStatus"),
     Sort(_run(RunKind.EVAL), RunStatus.QUEUED, RunStatus.PASSED, RunStatus.FAILED, "RunStatus"),
     Sort(_document, AttachmentStatus.QUEUED, AttachmentStatus.READ, AttachmentStatus.FAILED, "AttachmentStatus"),
 )
