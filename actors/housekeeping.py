@@ -65,6 +65,14 @@ def send_due_invoices() -> None:
     invoicing.send_due(token=current_message_id())
 
 
+@housekeeping.actor(on_lost=mail_lost)  # the lane's budget
+def mail_summary(effect_id: int) -> None:
+    """Mail what became of an import or a batch, once."""
+    from books import summaries
+
+    summaries.send(effect_id, token=current_message_id())
+
+
 def import_lost(message: Message[Any], reason: str) -> None:
     from books import importing
 

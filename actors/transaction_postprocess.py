@@ -50,15 +50,22 @@ def extract_data_from_attachment(attachment_id: int) -> None:
     attachments.extract(attachment_id, token=current_message_id())
 
 
+def batch_lost(message: Message[Any], reason: str) -> None:
+    from books import batches
+
+    batches.batch_lost(message, reason)
+
+
 @transaction_postprocess.actor(
+    on_lost=batch_lost,
     budget=Budget(
         soft=timedelta(seconds=30),
         hard=timedelta(seconds=60),
         because="reads no file itself: one query and a message a file of the upload",
-    )
+    ),
 )
 def extract_batch(batch_id: int) -> None:
     """Send each file of an upload to be read."""
-    from books import attachments
+    from books import batches
 
-    extract_data_from_attachment.send_many((attachment_id,) for attachment_id in attachments.of_batch(batch_id))
+    batches.extract_batch(batch_id, token=current_message_id())

@@ -11,41 +11,19 @@ from __future__ import annotations
 from functools import partial
 from pathlib import Path
 
-from sqlalchemy import func, select
-
 from books import clients, documents
+from books.batches import file_moved
 from books.documents import DocumentUnreadable
 from books.leasing import lost, take
 from books.models import Attachment, AttachmentStatus
 from fleet import progress
-from fleet.errors import FleetError
 from fleet.logs import get_logger
 from fleet.storage import session
 
 log = get_logger(__name__)
 
-FILES_A_BATCH = 95
-
-attachment_lost = partial(lost, Attachment, failed=AttachmentStatus.FAILED)
+attachment_lost = partial(lost, Attachment, failed=AttachmentStatus.FAILED, then=file_moved)
 """Ends the file of a message whose job was cut off."""
-
-
-class BatchTooLarge(FleetError):
-    """Raised when an upload holds more files than one batch may."""
-
-
-def of_batch(batch_id: int) -> list[int]:
-    """Ids of the batch's files that wait to be read.
-
-    Raises `BatchTooLarge`, and sends none, if the batch holds more than `FILES_A_BATCH` files.
-    """
-    ours = Attachment.batch_id == batch_id
-    with session() as s:
-        files = s.scalar(select(func.count()).select_from(Attachment).where(ours)) or 0
-        if files > FILES_A_BATCH:
-            raise BatchTooLarge(f"batch {batch_id} holds {files} files, at most {FILES_A_BATCH} go in one; split it")
-        queued = select(Attachment.id).where(ours, Attachment.status == AttachmentStatus.QUEUED)
-        return list(s.scalars(queued.order_by(Attachment.id)))
 
 
 def extract(attachment_id: int, token: str) -> None:
@@ -53,7 +31,7 @@ def extract(attachment_id: int, token: str) -> None:
 
     Raises what the model client raises; `LeaseLost`; `DeadlineExceeded`.
     """
-    hold = take(Attachment, attachment_id, message=token, claimable=(AttachmentStatus.QUEUED,))
+    hold = take(Attachment, attachment_id, message=token, claimable=(AttachmentStatus.QUEUED,), then=file_moved)
     if hold is None:
         return
     with hold.to_the_end(back_to=AttachmentStatus.QUEUED, failed=AttachmentStatus.FAILED):

@@ -30,6 +30,7 @@ from books.models import (
     ImportJob,
     OutsideEffect,
     Transaction,
+    UploadBatch,
 )
 from fleet.clock import clock
 from fleet.logs import get_logger
@@ -106,7 +107,7 @@ def _balance_mismatch(s: Session) -> Iterator[Seen]:
 
 
 def _stuck(s: Session) -> Iterator[Seen]:
-    for model in (BankAccount, Attachment, AgentRun, ImportJob, OutsideEffect):
+    for model in (BankAccount, Attachment, AgentRun, ImportJob, UploadBatch, OutsideEffect):
         lapsed = (model.status == RUNNING) & (model.lease_until < func.now())
         for row_id in s.scalars(select(model.id).where(lapsed)):
             yield Seen(f"{model.__name__} {row_id}", "says running, and its lease has lapsed")

@@ -4,24 +4,27 @@ Progress is committed every hundred rows, rows and counters and lease together; 
 them. A row's external id is made of job and number, so no row is in the books twice.
 
 Not guaranteed: that the same file handed in twice is noticed; those are two jobs. On failure: a file that is no CSV
-ends `failed` with what was found; a deadline leaves "timed out after 340 of 1772 rows", and those 340 stay.
+ends `failed` with what was found; a deadline leaves "timed out after 340 of 1772: split the file and try again", and
+those 340 stay. However it ends, whoever handed it in gets one mail (`books.summaries`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from functools import partial
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
+from dramatiq import Message
 from sqlalchemy import select, update
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.orm import Session
 
 from books import csv_rows
 from books.csv_rows import BadRow, CsvRow, NotCsv
-from books.leasing import Hold, lost, take
+from books.leasing import Hold, cut_off, lost, row_of, take
 from books.models import ImportJob, ImportRowError, ImportStatus, Transaction
+from books.summaries import import_moved
 from fleet import deadline, progress
 from fleet.logs import get_logger
 from fleet.storage import session
@@ -31,16 +34,13 @@ log = get_logger(__name__)
 ROWS_A_COMMIT = 100
 _BAD_ROWS_SHOWN = 3
 
-import_lost = partial(lost, ImportJob, failed=ImportStatus.FAILED)
-"""Ends the import of a message whose job was cut off."""
-
 
 def import_csv(job_id: int, token: str) -> None:
     """Import one job's file to its end; does nothing if another message holds the job or it has ended.
 
     Raises `LeaseLost`, `DeadlineExceeded`, and what the database raises.
     """
-    hold = take(ImportJob, job_id, message=token, claimable=(ImportStatus.QUEUED,))
+    hold = take(ImportJob, job_id, message=token, claimable=(ImportStatus.QUEUED,), then=import_moved)
     if hold is None:
         return
     job = hold.row
@@ -57,10 +57,20 @@ def import_csv(job_id: int, token: str) -> None:
     log.info("csv_imported", job=job_id, rows=job.rows_total, done=job.rows_done, failed=job.rows_failed)
 
 
+def import_lost(message: Message[Any], reason: str) -> None:
+    """End the import of a message whose job was cut off, and say how many rows are in."""
+    job_id = row_of(message)
+    reached = select(ImportJob.rows_done + ImportJob.rows_failed, ImportJob.rows_total).where(ImportJob.id == job_id)
+    with session() as s:
+        done, total = s.execute(reached).one()
+    said = cut_off(reason, done, total, "file")
+    lost(ImportJob, message, said, failed=ImportStatus.FAILED, then=import_moved)
+
+
 def _import_rows(hold: Hold[ImportJob]) -> None:
     job = hold.row
     rows = islice(csv_rows.rows(Path(job.path)), job.rows_done + job.rows_failed, None)
-    progress.publish(job.rows_done + job.rows_failed, job.rows_total, "rows")
+    progress.publish(job.rows_done + job.rows_failed, job.rows_total)
     while chunk := list(islice(rows, ROWS_A_COMMIT)):
         deadline.check()
         good = [row for row in chunk if isinstance(row, CsvRow)]
@@ -73,7 +83,7 @@ def _import_rows(hold: Hold[ImportJob]) -> None:
             values = {"rows_done": done, "rows_failed": failed, "rows_total": job.rows_total}
             s.execute(update(ImportJob).where(ImportJob.id == job.id).values(**values))
         job.rows_done, job.rows_failed = done, failed
-        progress.publish(done + failed, job.rows_total, "rows")
+        progress.publish(done + failed, job.rows_total)
 
 
 def _store(s: Session, job: ImportJob, rows: Iterable[CsvRow], message: str) -> None:

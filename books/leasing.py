@@ -12,7 +12,7 @@ has lapsed.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -38,6 +38,9 @@ SLACK = timedelta(seconds=30)  # the supervisor acts within 2 s of a hard budget
 OUTSIDE_A_WORKER = timedelta(minutes=15)
 
 Row = TypeVar("Row", bound=Lease)
+
+Then = Callable[[Session, Any], None]
+"""What follows from a row's move, called with its id in the transaction that moved it; it looks what the row became."""
 
 
 class LeaseLost(FleetError):
@@ -87,6 +90,7 @@ class Hold(Generic[Row]):
     row: Row
     message: str
     token: str
+    then: Then | None = None
 
     def renew(self, s: Session) -> None:
         """Extend the lease in the caller's transaction; raises `LeaseLost`, which rolls that transaction back."""
@@ -102,6 +106,8 @@ class Hold(Generic[Row]):
         held = leases.finish(s, self.model, self.row.id, token=self.token, status=status, outcome=outcome, **values)
         if not held:
             raise self._lost()
+        if self.then is not None:
+            self.then(s, self.row.id)
 
     def _lost(self) -> LeaseLost:
         found = f"{self.model.__name__} {self.row.id} is no longer held by this delivery ({self.token})"
@@ -136,15 +142,33 @@ class Hold(Generic[Row]):
             log.error("outcome_not_written", row=f"{self.model.__name__} {self.row.id}", error=repr(error))
 
 
-def lost(model: type[Lease], message: Message[Any], reason: str, *, failed: str) -> None:
+def lost(model: type[Lease], message: Message[Any], reason: str, *, failed: str, then: Then | None = None) -> None:
     """End the row that a message of one argument names, if that message still holds it; its job was cut off.
 
     For an actor's `on_lost`. A row that has ended, or is another message's by now, is left as it is.
     """
-    row_id = next(iter((*message.args, *message.kwargs.values())))
+    row_id = row_of(message)
     with session() as s:
         ended = end_lost(s, model, row_id, message, reason, failed=failed)
+        if ended and then is not None:
+            then(s, row_id)
     log.info("row_lost", row=f"{model.__name__} {row_id}", reason=reason, ended=ended)
+
+
+def row_of(message: Message[Any]) -> int:
+    """The row that a message of one argument is about."""
+    return int(next(iter((*message.args, *message.kwargs.values()))))
+
+
+def cut_off(reason: str, done: int, of: int | None, what: str) -> str:
+    """The outcome of a job over many rows: "timed out after 340 of 1772: split the file and try again".
+
+    After a hard budget, too, of which `on_lost` is told no more than that.
+    """
+    how_far = f"after {done}" if of is None else f"after {done} of {of}"
+    timed_out = reason == "hard budget" or reason.startswith("timed out")
+    said = f"timed out {how_far}" if timed_out else f"{reason}; ended {how_far}"
+    return f"{said}: split the {what} and try again"
 
 
 def end_lost(
@@ -166,11 +190,12 @@ def take(
     message: str,
     claimable: Sequence[str],
     only: ColumnElement[bool] | None = None,
+    then: Then | None = None,
     **values: Any,
 ) -> Hold[Row] | None:
     """Claim a row for this delivery of a message; None, and a line in the log, if there is nothing to do on it.
 
-    `only` and `values` are those of `leases.claim`.
+    `only` and `values` are those of `leases.claim`; `then` follows from the row's end, and from its being handed back.
     """
     token = current_delivery()
     with session() as s:
@@ -181,4 +206,4 @@ def take(
     if row is None:
         log.info("row_not_claimed", row=f"{model.__name__} {row_id}", message_id=message)
         return None
-    return Hold(model, row, message, token)
+    return Hold(model, row, message, token, then)

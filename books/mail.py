@@ -1,4 +1,4 @@
-"""Invoice mails: built with a fixed message id and idempotency key, handed to the SMTP server once.
+"""Mails: built with a fixed message id and idempotency key, handed to the SMTP server once.
 
 `outbound` and `greet` do everything up to the content: what fails there is `MailNotSent`, and safe to try again. Only
 `deliver` sends the content.
@@ -35,18 +35,30 @@ class MailUncertain(Unclear):
 
 def invoice_mail(invoice: Invoice) -> EmailMessage:
     """The mail of an invoice; the same invoice always makes the same ids."""
-    key = f"invoice-{invoice.number}"
+    amount = f"{invoice.amount_cents // 100}.{invoice.amount_cents % 100:02d} {invoice.currency}"
+    return keyed_mail(
+        f"invoice-{invoice.number}",
+        to=invoice.customer_email,
+        subject=f"Rechnung {invoice.number} / Invoice {invoice.number}",
+        text=f"{invoice.customer}\n\nInvoice {invoice.number}: {amount}, payable by {invoice.due_on.isoformat()}.\n",
+    )
+
+
+def keyed_mail(key: str, *, to: str, subject: str, text: str) -> EmailMessage:
+    """A mail whose ids are made of its key."""
     mail = EmailMessage()
     mail["From"] = settings().mail_from
-    mail["To"] = invoice.customer_email
-    mail["Subject"] = f"Rechnung {invoice.number} / Invoice {invoice.number}"
-    mail["Message-ID"] = f"<{key}@{settings().mail_from.rpartition('@')[2]}>"
+    mail["To"] = to
+    mail["Subject"] = subject
+    mail["Message-ID"] = message_id(key)
     mail["X-Idempotency-Key"] = key
-    amount = f"{invoice.amount_cents // 100}.{invoice.amount_cents % 100:02d} {invoice.currency}"
-    mail.set_content(
-        f"{invoice.customer}\n\nInvoice {invoice.number}: {amount}, payable by {invoice.due_on.isoformat()}.\n"
-    )
+    mail.set_content(text)
     return mail
+
+
+def message_id(key: str) -> str:
+    """The Message-ID of the mail with this key."""
+    return f"<{key}@{settings().mail_from.rpartition('@')[2]}>"
 
 
 @contextmanager

@@ -17,20 +17,24 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
-from sqlalchemy import ColumnElement, and_, func, literal
+from sqlalchemy import ColumnElement, and_, exists, func, literal, or_, select
 
-from books import outside
+from books import batches, outside
+from books.leasing import Then
 from books.models import (
     AccountStatus,
     AgentRun,
     Attachment,
     AttachmentStatus,
     BankAccount,
+    BatchStatus,
     ImportJob,
     ImportStatus,
     RunKind,
     RunStatus,
+    UploadBatch,
 )
+from books.summaries import import_moved
 from fleet.actor import current_message_id
 from fleet.janitor import Chore
 from fleet.storage.leases import RUNNING
@@ -46,11 +50,12 @@ class Waiting:
     """Rows that wait for a message of an actor, if for any: of which model, in which status, which of them."""
 
     actor: str | None
-    model: type[Attachment | AgentRun | ImportJob]
+    model: type[Attachment | AgentRun | ImportJob | UploadBatch]
     queued: str
     failed: str
     only: ColumnElement[bool]
     again: str  # what a person does about one that was ended
+    then: Then | None = None
 
     def rows(self) -> StuckRows:
         """These as a janitor's chore."""
@@ -65,13 +70,20 @@ class Waiting:
         unknown = and_(self.only, without_lease(model))
         waits = {"status": self.queued, "outcome": again, "queued_at": func.now(), "lease_until": None}
         return (
-            Move("given up: its worker was lost too often", and_(lost, worn_out), started, self._ends(gave_up)),
+            Move(
+                "given up: its worker was lost too often",
+                and_(lost, worn_out),
+                started,
+                self._ends(gave_up),
+                then=self.then,
+            ),
             Move("queued again: its worker is lost", and_(lost, ~worn_out), started, waits, send=self.actor),
             Move(
                 "ended: it has no lease",
                 unknown,
                 func.coalesce(started, model.queued_at),
                 self._ends(_WITHOUT_LEASE + self.again),
+                then=self.then,
             ),
         )
 
@@ -91,6 +103,14 @@ class Waiting:
 _RUN_AGAIN = "start it again"
 _FILE_AGAIN = "upload it again"
 
+_NOT_OUT = (BatchStatus.QUEUED, BatchStatus.RUNNING, BatchStatus.FAILED)
+_SENT_OUT = or_(
+    Attachment.status == RUNNING,
+    Attachment.batch_id.is_(None),
+    exists().where(UploadBatch.id == Attachment.batch_id, UploadBatch.status.not_in(_NOT_OUT)),
+)
+"""Files that have, or had, a message: those of a batch that waits or that failed have none yet."""
+
 RUNS: Sequence[Waiting] = (
     Waiting("prepare_run", AgentRun, RunStatus.QUEUED, RunStatus.FAILED, AgentRun.kind == RunKind.PREPARE, _RUN_AGAIN),
     Waiting(
@@ -107,12 +127,24 @@ RUNS: Sequence[Waiting] = (
         Attachment,
         AttachmentStatus.QUEUED,
         AttachmentStatus.FAILED,
-        literal(True),
+        _SENT_OUT,
         _FILE_AGAIN,
+        batches.file_moved,
     ),
 )
 IMPORTS: Sequence[Waiting] = (
-    Waiting("import_csv", ImportJob, ImportStatus.QUEUED, ImportStatus.FAILED, literal(True), _FILE_AGAIN),
+    Waiting(
+        "import_csv", ImportJob, ImportStatus.QUEUED, ImportStatus.FAILED, literal(True), _FILE_AGAIN, import_moved
+    ),
+    Waiting(
+        "extract_batch",
+        UploadBatch,
+        BatchStatus.QUEUED,
+        BatchStatus.FAILED,
+        literal(True),
+        _FILE_AGAIN,
+        batches.batch_moved,
+    ),
 )
 
 
@@ -140,5 +172,16 @@ def stuck_runs() -> list[Chore]:
 
 
 def stuck_imports() -> list[StuckRows]:
-    """Imports: continued behind the rows that are in the books, or given up."""
-    return [waiting.rows() for waiting in IMPORTS]
+    """Imports: continued behind the rows that are in the books, or given up. Batches: sent out again, or ended."""
+    return [*(waiting.rows() for waiting in IMPORTS), _read_batches()]
+
+
+def _read_batches() -> StuckRows:
+    """Batches that are being read though no file of theirs is open: it ended where nobody counted batches yet."""
+    reading = UploadBatch.status == BatchStatus.READING
+    open_file = exists().where(Attachment.batch_id == UploadBatch.id, Attachment.status.in_(batches.OPEN))
+    last = select(func.max(Attachment.finished_at)).where(Attachment.batch_id == UploadBatch.id).scalar_subquery()
+    counted = {"files_total": UploadBatch.files_total}  # `then` counts, and ends it
+    plan = "ended: its files have all ended"
+    move = Move(plan, and_(reading, ~open_file), last, counted, then=batches.batch_moved)
+    return StuckRows(UploadBatch, [move], seen=reading)

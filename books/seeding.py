@@ -44,6 +44,8 @@ OPEN_INVOICES = 2
 PAYING_SUBSCRIPTIONS = 40
 DECLINED_SUBSCRIPTIONS = 3
 OTHER_SUBSCRIPTIONS = 4
+BATCH_EMAIL = "office1@uploads.example"
+IMPORT_EMAIL = "office2@uploads.example"
 
 
 class SeededAccount(Protocol):
@@ -149,7 +151,7 @@ def _accounts(s: Session, expected: Expected, connections: Sequence[SeededConnec
 
 
 def _documents(s: Session, expected: Expected, receipts: Sequence[Path], broken: Sequence[Path]) -> None:
-    (batch_id,) = _added(s, [UploadBatch(customer="customer 1")])
+    (batch_id,) = _added(s, [UploadBatch(customer="customer 1", email=BATCH_EMAIL)])
 
     def rows(paths: Sequence[Path]) -> list[Attachment]:
         return [
@@ -175,7 +177,7 @@ def _imports(s: Session, expected: Expected, good_csv: Path, broken_csv: Path) -
     good, broken = _added(
         s,
         [
-            ImportJob(account_id=account_id, path=str(path), status=ImportStatus.QUEUED)
+            ImportJob(account_id=account_id, path=str(path), email=IMPORT_EMAIL, status=ImportStatus.QUEUED)
             for path in (good_csv, broken_csv)
         ],
     )

@@ -7,7 +7,7 @@ Not guaranteed: transitions. Who may move a row from one status to the next is i
 from books.models.agents import AgentRun, AgentStep, Finding, RunKind, RunStatus
 from books.models.bank import AccountStatus, BankAccount, BankConnection, Category, ConnectionStatus, Transaction
 from books.models.base import Base
-from books.models.documents import Attachment, AttachmentStatus, UploadBatch
+from books.models.documents import Attachment, AttachmentStatus, BatchStatus, UploadBatch
 from books.models.imports import ImportJob, ImportRowError, ImportStatus
 from books.models.invoices import Invoice, InvoiceStatus
 from books.models.outside import EffectKind, EffectStatus, OutsideEffect, Subscription, SubscriptionStatus
@@ -21,6 +21,7 @@ __all__ = [
     "BankAccount",
     "BankConnection",
     "Base",
+    "BatchStatus",
     "Category",
     "ConnectionStatus",
     "EffectKind",

@@ -12,14 +12,31 @@ from books.models.base import Base
 from fleet.storage.leases import Lease
 
 
-class UploadBatch(Base):
-    """Documents that came in one upload."""
+class BatchStatus(StrEnum):
+    QUEUED = "queued"  # waits for its message
+    RUNNING = "running"  # a message sends its files out and holds its lease
+    READING = "reading"  # its files are out; each one's end counts, and the last one's ends it
+    DONE = "done"  # every file was read
+    DONE_WITH_ERRORS = "done_with_errors"  # every file has ended, and some were not read; `outcome` says how many
+    FAILED = "failed"  # its files were not sent out (too many, a deadline, or given up); `outcome` says why
+
+
+class UploadBatch(Lease, Base):
+    """Documents that came in one upload; `files_done` of its `files_total` files have ended, whether read or not.
+
+    `email` is whoever uploaded it, and is told of its end; None: nobody is. `queued_at` is real time.
+    """
 
     __tablename__ = "upload_batches"
 
     id: Mapped[int] = mapped_column(primary_key=True)
+    status: Mapped[str] = mapped_column(index=True, default=BatchStatus.QUEUED, server_default=BatchStatus.QUEUED)
     customer: Mapped[str]
+    email: Mapped[str | None]
     uploaded_at: Mapped[datetime] = mapped_column(server_default=func.now())
+    queued_at: Mapped[datetime] = mapped_column(server_default=func.now())
+    files_total: Mapped[int | None]
+    files_done: Mapped[int] = mapped_column(default=0, server_default="0")
 
 
 class AttachmentStatus(StrEnum):

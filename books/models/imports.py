@@ -23,7 +23,8 @@ class ImportStatus(StrEnum):
 class ImportJob(Lease, Base):
     """One file. Its good rows become transactions of a manual account, with ids made of job and row.
 
-    `rows_done` + `rows_failed` rows from the head of the file are committed. `queued_at` is real time.
+    `rows_done` + `rows_failed` rows from the head of the file are committed. `email` is whoever handed it in, and is
+    told of its end; None: nobody is. `queued_at` is real time.
     """
 
     __tablename__ = "import_jobs"
@@ -31,6 +32,7 @@ class ImportJob(Lease, Base):
     id: Mapped[int] = mapped_column(primary_key=True)
     account_id: Mapped[int] = mapped_column(ForeignKey("bank_accounts.id"))
     path: Mapped[str]
+    email: Mapped[str | None]
     queued_at: Mapped[datetime] = mapped_column(server_default=func.now())
     rows_total: Mapped[int | None]
     rows_done: Mapped[int] = mapped_column(default=0, server_default="0")

@@ -17,6 +17,7 @@ class EffectKind(StrEnum):
     FILING = "filing"  # a run's submission to the tax authority
     CHARGE = "charge"  # a subscription's period, at the payment gateway
     MAIL = "mail"  # an invoice, by SMTP, which cannot be asked what became of it
+    SUMMARY = "summary"  # what became of an import or a batch, to whoever handed it in; by SMTP, too
 
 
 class EffectStatus(StrEnum):

@@ -1,7 +1,7 @@
 """Judges what people left on the desk: documents, imports, agent runs and invoices, against what was drawn and seeded.
 
-The truth of a receipt is the file drawn beside it; that an invoice went out once is the mail server's journal; what a
-run asked the model, the model's.
+The truth of a receipt is the file drawn beside it; that a mail went out once is the mail server's journal; what a run
+asked the model, the model's.
 """
 
 from __future__ import annotations
@@ -14,7 +14,21 @@ from typing import Any
 
 from sqlalchemy import select
 
-from books.models import AgentRun, AgentStep, Attachment, AttachmentStatus, ImportJob, Invoice, InvoiceStatus, RunStatus
+from books.models import (
+    AgentRun,
+    AgentStep,
+    Attachment,
+    AttachmentStatus,
+    BatchStatus,
+    EffectKind,
+    EffectStatus,
+    ImportJob,
+    Invoice,
+    InvoiceStatus,
+    OutsideEffect,
+    RunStatus,
+    UploadBatch,
+)
 from books.night.logs import lines
 from books.night.report import Line, judged, said
 from books.night.world import World
@@ -26,11 +40,13 @@ _FIELDS_RIGHT = 0.9
 
 
 def judge(world: World, expected: Expected) -> Iterator[Line]:
-    """Lines on documents, imports, runs and invoices."""
+    """Lines on documents, imports, runs, invoices and mails."""
     yield from _documents(expected)
+    yield from _batch(expected)
     yield from _imports(expected)
     yield from _runs(world, expected)
     yield from _invoices(world, expected)
+    yield from _mails(world, expected)
 
 
 def _rows(model: Any, ids: Sequence[int]) -> list[Any]:
@@ -56,6 +72,15 @@ def _documents(expected: Expected) -> Iterator[Line]:
     broken = _rows(Attachment, expected.broken_documents)
     silent = [_named(row) for row in broken if row.status != AttachmentStatus.UNREADABLE or not row.outcome]
     yield judged(SECTION, "broken documents that say what is wrong", len(broken), len(broken) - len(silent), silent)
+
+
+def _batch(expected: Expected) -> Iterator[Line]:
+    (batch,) = _rows(UploadBatch, [expected.batch])
+    total = len(expected.documents) + len(expected.broken_documents)
+    should = (BatchStatus.DONE_WITH_ERRORS, total, total)
+    found = (batch.status, batch.files_done, batch.files_total)
+    wrong = [f"batch {batch.id} {batch.outcome}"] if found != should else []
+    yield judged(SECTION, "the batch ended with its last file", " ".join(map(str, should)), found, wrong)
 
 
 def _fields(row: Attachment) -> dict[str, tuple[Any, Any]]:
@@ -116,13 +141,31 @@ def _invoices(world: World, expected: Expected) -> Iterator[Line]:
     wrong = [f"{row.number} {row.status}" for row in overdue if row.status != InvoiceStatus.OVERDUE]
     yield judged(SECTION, "late invoices marked overdue", len(overdue), len(overdue) - len(wrong), wrong)
     due = _rows(Invoice, expected.mailed_invoices)
-    mails = Counter(mail["to"] if isinstance(mail["to"], str) else mail["to"][0] for mail in lines(world.mail_log))
+    mails = _by(world, "to")
     wrong = [
         f"{row.number} {row.status}, {mails[row.customer_email]} mails" for row in due if not _mailed_once(row, mails)
     ]
     yield judged(SECTION, "due invoices mailed, once each", len(due), len(due) - len(wrong), wrong)
-    others = mails.total() - sum(mails[row.customer_email] for row in due)
-    yield judged(SECTION, "mails to anybody else", 0, others, [f"{others} mails"] if others else [])
+
+
+def _mails(world: World, expected: Expected) -> Iterator[Line]:
+    """Of each import and batch one, or none where its worker was killed while it was on its way; and no others."""
+    keys = [f"import-{job_id}-1" for job_id in expected.imports] + [f"batch-{expected.batch}-1"]
+    mails = _by(world, "idempotency_key")
+    in_doubt = (OutsideEffect.kind == EffectKind.SUMMARY) & (OutsideEffect.status == EffectStatus.NEEDS_REVIEW)
+    with session() as s:
+        parked = set(s.scalars(select(OutsideEffect.key).where(in_doubt)))
+    wrong = [f"{key} {mails[key]} mails" for key in keys if mails[key] != 1 and not (key in parked and not mails[key])]
+    yield judged(SECTION, "imports and batches summed up in one mail each", len(keys), len(keys) - len(wrong), wrong)
+    others = mails.total() - sum(mails[key] for key in keys)
+    others -= sum(mails[f"invoice-{row.number}"] for row in _rows(Invoice, expected.mailed_invoices))
+    yield judged(SECTION, "mails about anything else", 0, others, [f"{others} mails"] if others else [])
+
+
+def _by(world: World, name: str) -> Counter[str]:
+    """How many mails the server took, by what a line of its log says."""
+    said = [line[name] for line in lines(world.mail_log)]
+    return Counter(one if isinstance(one, str) else one[0] for one in said)
 
 
 def _mailed_once(row: Invoice, mails: Counter[str]) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from sqlalchemy import select
 
-from books.models import AgentRun, Attachment, BankAccount, ImportJob, OutsideEffect
+from books.models import AgentRun, Attachment, BankAccount, ImportJob, OutsideEffect, UploadBatch
 from books.night.logs import count_events, events
 from books.night.plan import Plan
 from books.night.report import Line, judged, said
@@ -58,5 +58,5 @@ def _janitors(app: App, plan: Plan) -> Iterator[Line]:
 
 def _running_rows() -> Iterator[str]:
     with session() as s:
-        for model in (BankAccount, Attachment, AgentRun, ImportJob, OutsideEffect):
+        for model in (BankAccount, Attachment, AgentRun, ImportJob, UploadBatch, OutsideEffect):
             yield from (f"{model.__name__} {row}" for row in s.scalars(select(model.id).where(model.status == RUNNING)))

@@ -10,7 +10,7 @@ that the other side keeps its keys for ever; it must for as long as a row may be
 """
 
 from books.outside.answers import Limited, NotTaken, Receipt, Refused, Unclear
-from books.outside.effects import Kind, carry_out, intend, let_go
+from books.outside.effects import Kind, carry_out, hold, intend, let_go, write_down
 from books.outside.resolving import Resolved, Unresolved, resolve
 
 __all__ = [
@@ -23,7 +23,9 @@ __all__ = [
     "Unclear",
     "Unresolved",
     "carry_out",
+    "hold",
     "intend",
     "let_go",
     "resolve",
+    "write_down",
 ]

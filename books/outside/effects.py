@@ -70,10 +70,17 @@ def intend(
 
     None if it has ended, or somebody else is at it. Key and body of a thing that was intended before stay as they were.
     """
+    return hold(s, write_down(s, kind, subject, key=key, body=body), token)
+
+
+def write_down(s: Session, kind: EffectKind, subject: str, *, key: str, body: dict[str, Any]) -> int:
+    """Write down a thing that is to be done, once, for whoever holds it first; returns its row id."""
     thing = {"kind": kind, "subject": subject}
     intent = insert(OutsideEffect).values(**thing, key=key, body=body, status=EffectStatus.WAITING)
     s.execute(intent.on_conflict_do_nothing(index_elements=list(thing)))
-    return hold(s, _id(s, kind, subject), token)
+    row_id = _id(s, kind, subject)
+    assert row_id is not None  # rows are never deleted
+    return row_id
 
 
 def found(kind: EffectKind, subject: str, token: str) -> Hold[OutsideEffect] | None:

@@ -64,8 +64,9 @@ def all_kinds() -> list[Kind]:
     from books.charging import Charge
     from books.invoicing import InvoiceMail
     from books.submitting import Filing
+    from books.summaries import SummaryMail
 
-    return [Filing(), Charge(), InvoiceMail()]
+    return [Filing(), Charge(), InvoiceMail(), SummaryMail()]
 
 
 class Unresolved:
@@ -104,10 +105,11 @@ class Unresolved:
 
 
 def _stuck(kinds: Sequence[EffectKind]) -> ColumnElement[bool]:
-    """Rows whose lease has lapsed; and filings that wait too long: of the others, the next slot takes what is due."""
+    """Rows whose lease has lapsed; and those that wait too long for a message; charges and invoices wait for a slot."""
     lapsed = (OutsideEffect.status == RUNNING) & (OutsideEffect.lease_until < func.now())
     long_ago = func.coalesce(OutsideEffect.finished_at, OutsideEffect.intended_at) < func.now() - WAITS_AT_MOST
-    forgotten = (OutsideEffect.kind == EffectKind.FILING) & (OutsideEffect.status == EffectStatus.WAITING) & long_ago
+    by_message = OutsideEffect.kind.in_((EffectKind.FILING, EffectKind.SUMMARY))
+    forgotten = by_message & (OutsideEffect.status == EffectStatus.WAITING) & long_ago
     return or_(lapsed, forgotten) & OutsideEffect.kind.in_(kinds)
 
 

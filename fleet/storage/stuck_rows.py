@@ -11,7 +11,7 @@ Not guaranteed: that the message of a moved row waits nowhere else as well. On f
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, cast
@@ -50,7 +50,8 @@ def without_lease(model: type[Lease]) -> ColumnElement[bool]:
 class Move:
     """What is wrong with a row (`when`), since when, and what it becomes; `plan` says that for a person.
 
-    `send` names the actor that gets the row's id as its argument.
+    `send` names the actor that gets the row's id as its argument. `then` is called with the row's id in the
+    transaction that moved it; what it raises leaves the row as it was.
     """
 
     plan: str
@@ -58,6 +59,7 @@ class Move:
     since: SQLColumnExpression[Any]
     values: Mapping[str, Any]
     send: str | None = None
+    then: Callable[[Session, Any], None] | None = None
 
 
 class StuckRows:
@@ -92,6 +94,8 @@ class StuckRows:
         with session() as s:
             if not self._moved(s, move, row_id):
                 return 0
+            if move.then is not None:
+                move.then(s, row_id)
             if move.send is not None:  # without the expiry of the pass that sends it
                 actor = cast("FleetActor[[Any], Any]", process_broker().get_actor(move.send))
                 actor.send_with_options_on_commit(s, args=(row_id,), expires_at=None)

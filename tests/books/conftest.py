@@ -6,6 +6,9 @@ Bank and model are one scripted HTTP server; authority and payment gateway are t
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -16,6 +19,9 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from tests.books.gateway import SandboxGateway, sandbox_gateway
+from tests.waiting import wait_until
+
+ROOT = Path(__file__).parents[2]
 
 Answer = tuple[int, Any]
 
@@ -114,3 +120,17 @@ def gateway(gateway_process: SandboxGateway, monkeypatch: pytest.MonkeyPatch) ->
     yield gateway_process
     clients.forget()
     settings.cache_clear()
+
+
+@pytest.fixture(scope="module")
+def mail_log(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The sandbox's mail server; its URL stands beside its log."""
+    folder = tmp_path_factory.mktemp("mail")
+    ready, log = folder / "mail.url", folder / "mail.jsonl"
+    command = [sys.executable, "-m", "books.sandbox.mail", "--ready-file", str(ready), "--log", str(log)]
+    process = subprocess.Popen(command, cwd=ROOT, env={**os.environ})
+    wait_until(ready.exists, 20)
+    log.touch()
+    yield log
+    process.terminate()
+    process.wait(5)

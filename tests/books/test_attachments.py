@@ -8,13 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import func, update
 
 from books import attachments, documents
-from books.attachments import BatchTooLarge
 from books.documents import DocumentText
 from books.model import ModelUnavailable
-from books.models import Attachment, AttachmentStatus, UploadBatch
+from books.models import Attachment, AttachmentStatus
 from fleet import deadline
 from fleet.storage import session
 from tests.books.cut import cut
@@ -92,17 +90,3 @@ def test_a_deadline_says_at_which_step_it_struck(migrated: object, world: Any, m
     monkeypatch.setattr(documents, "read", read)
     cut(timedelta(seconds=0.5), attachments.extract, attachments.attachment_lost, row, token="m1")
     assert (now(row).status, now(row).outcome) == (AttachmentStatus.FAILED, "timed out while its text was read")
-
-
-def test_a_batch_is_its_queued_files_and_one_that_is_too_large_is_refused(migrated: object) -> None:
-    with session() as s:
-        batch = UploadBatch(customer="c")
-        s.add(batch)
-        s.flush()
-    rows = [queued(f"{number}.png", batch.id) for number in range(95)]
-    with session() as s:
-        s.execute(update(Attachment).where(Attachment.id == rows[0]).values(status="read", finished_at=func.now()))
-    assert attachments.of_batch(batch.id) == rows[1:]
-    queued("one more.png", batch.id)
-    with pytest.raises(BatchTooLarge, match="96 files"):
-        attachments.of_batch(batch.id)

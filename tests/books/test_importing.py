@@ -96,7 +96,10 @@ def test_a_cut_import_says_how_far_it_came_and_goes_on_without_doubling(
     with monkeypatch.context() as patch:
         patch.setattr("fleet.deadline.check", check)
         cut(timedelta(minutes=1), importing.import_csv, importing.import_lost, job, token="m1")
-    assert (now(job).status, now(job).outcome) == (ImportStatus.FAILED, "timed out after 500 of 1772 rows")
+    assert (now(job).status, now(job).outcome) == (
+        ImportStatus.FAILED,
+        "timed out after 500 of 1772: split the file and try again",
+    )
     assert stored(job) == 499
     with session() as s:  # a person sends it again
         s.execute(update(ImportJob).where(ImportJob.id == job).values(status=ImportStatus.QUEUED))

@@ -6,11 +6,8 @@ What was done is what the authority, the gateway and the mail server wrote down,
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -40,26 +37,11 @@ from tests.books import test_charging, test_invoicing, test_submitting
 from tests.books.gateway import SandboxGateway
 from tests.books.killed import Janitor, killed_at, killed_everywhere, places
 from tests.books.test_agent_runs import completion
-from tests.waiting import wait_until
 
 ROOT = Path(__file__).parents[2]
 OPEN = (EffectStatus.WAITING, EffectStatus.RUNNING)
 
 pytestmark = pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
-
-
-@pytest.fixture(scope="module")
-def mail_log(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """The sandbox's mail server; its URL stands beside its log."""
-    folder = tmp_path_factory.mktemp("mail")
-    ready, log = folder / "mail.url", folder / "mail.jsonl"
-    command = [sys.executable, "-m", "books.sandbox.mail", "--ready-file", str(ready), "--log", str(log)]
-    process = subprocess.Popen(command, cwd=ROOT, env={**os.environ})
-    wait_until(ready.exists, 20)
-    log.touch()
-    yield log
-    process.terminate()
-    process.wait(5)
 
 
 @dataclass

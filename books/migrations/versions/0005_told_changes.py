@@ -3,7 +3,7 @@
 from alembic import op
 
 revision = "books_0005"
-down_revision = "books_0003"
+down_revision = "books_0004"
 branch_labels = None
 depends_on = None
 
