@@ -83,7 +83,9 @@ class Journal:
         return found
 
     def _lines(self) -> list[list[str]]:
-        return [line.split() for line in self._path.read_text().splitlines()] if self._path.exists() else []
+        written = self._path.read_text() if self._path.exists() else ""
+        whole = written[: written.rfind("\n") + 1]  # a line may be read while it is written
+        return [line.split() for line in whole.splitlines()]
 
 
 def reruns(by_id: dict[str, list[Run]]) -> list[tuple[Run, Run]]:
