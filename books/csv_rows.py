@@ -1,18 +1,23 @@
-"""Reads a CSV of bank movements: `;` or `,` between cells, German or English numbers and headings, UTF-8 or cp1252.
+"""Reads a CSV of bank movements: `;`, `,` or tab between cells, German or English numbers, dates and headings.
 
 Rows come one at a time; the file is never held whole. A row that cannot be read comes as a `BadRow` with its number and
-what was found. The delimiter decides what a lone separator before three digits means: thousands in `1.234` of a `;`
-file and in `1,234` of a `,` file; the other way round it would be a third decimal, which is an error.
+what was found. UTF-8 and UTF-16 are told by their bytes; what is neither is Windows-1252, which Latin-1 is a part of.
 
-Not guaranteed: that a file in a third encoding is noticed. On failure: `NotCsv`, with what was found instead.
+The delimiter (with tabs the headings' language) decides what a lone separator before three digits means: thousands in
+`1.234` of a `;` file and in `1,234` of a `,` file; the other way round it would be a third decimal, which is an error.
+Of `03/02/2026` the whole file decides which is the day: one date with a day above 12 is enough. Where none has, and the
+headings are not German, the row is an error: a date is not guessed.
+
+Not guaranteed: that a file in another encoding is noticed. On failure: `NotCsv`, with what was found instead.
 """
 
 from __future__ import annotations
 
+import codecs
 import csv
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from datetime import date, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -26,8 +31,11 @@ _HEADINGS = {
     "counterparty": ("counterparty", "name", "payee", "empfänger", "auftraggeber/empfänger", "begünstigter"),
     "remittance": ("remittance", "description", "reference", "verwendungszweck", "buchungstext", "text"),
 }
+_GERMAN = {"datum", "buchungstag", "buchungsdatum", "betrag", "umsatz", "betrag (eur)"}
 _NEEDED = ("date", "amount")
-_DATES = ("%Y-%m-%d", "%d.%m.%Y", "%d.%m.%y")
+_DELIMITERS = (";", "\t", ",")
+_DATES = ("%Y-%m-%d", "%d.%m.%Y", "%d.%m.%y", "%d %b %Y", "%d %B %Y", "%B %d, %Y", "%b %d, %Y")
+_SLASHES = re.compile(r"(\d{1,2})/(\d{1,2})/(?:\d{4}|\d{2})")
 _DIGITS = re.compile(r"[+-]?\d{1,15}")
 _LONGEST_SHOWN = 40
 _HEAD = 65_536
@@ -57,18 +65,38 @@ class BadRow:
     message: str
 
 
+@dataclass(frozen=True, slots=True)
+class _Shape:
+    """How a file is written. `decimal` is the mark that its country would use; `day_first` is None where none tells."""
+
+    encoding: str
+    delimiter: str
+    columns: dict[str, int]
+    decimal: str
+    day_first: bool | None
+
+    def cell(self, cells: Sequence[str], name: str) -> str:
+        position = self.columns.get(name)
+        return cells[position].strip() if position is not None and position < len(cells) else ""
+
+
 def rows(path: Path) -> Iterator[CsvRow | BadRow]:
     """Every row below the heading, in order; blank lines are no rows."""
-    delimiter, encoding, columns = _shape(path)
-    with path.open(encoding=encoding, errors="replace", newline="") as file:
-        reader = csv.reader(file, delimiter=delimiter)
-        next(reader)
-        number = 0
+    shape = _shape(path)
+    for number, cells in enumerate(_cells(path, shape), start=1):
+        yield _row(number, cells, shape)
+
+
+def _cells(path: Path, shape: _Shape) -> Iterator[list[str]]:
+    number = 0
+    with path.open(encoding=shape.encoding, errors="replace", newline="") as file:
+        reader = csv.reader(file, delimiter=shape.delimiter)
         try:
-            for cells in reader:
-                if any(cell.strip() for cell in cells):
-                    number += 1
-                    yield _row(number, cells, columns, delimiter)
+            filled = (cells for cells in reader if any(cell.strip() for cell in cells))
+            next(filled, None)
+            for cells in filled:
+                number += 1
+                yield cells
         except csv.Error as error:
             raise NotCsv(f"{path.name}: after row {number} the file is no CSV any more ({error}).") from error
 
@@ -78,8 +106,7 @@ def count(path: Path) -> int:
     return sum(1 for _ in rows(path))
 
 
-def _shape(path: Path) -> tuple[str, str, dict[str, int]]:
-    """Delimiter, encoding, and the position of each known column."""
+def _shape(path: Path) -> _Shape:
     try:
         with path.open("rb") as file:
             head = file.read(_HEAD)
@@ -87,11 +114,10 @@ def _shape(path: Path) -> tuple[str, str, dict[str, int]]:
         raise NotCsv(f"{path.name}: cannot be opened ({error.strerror}); upload it again.") from error
     if not head.strip():
         raise NotCsv(f"{path.name}: found {len(head)} bytes and no text in them, not a CSV; export it again.")
-    if b"\0" in head:
-        raise NotCsv(f"{path.name}: found binary content that begins with {head[:8]!r}, not a CSV; export it again.")
-    encoding = "utf-8-sig" if _is_utf8(head) else "cp1252"
-    first = head.decode(encoding, errors="replace").lstrip().splitlines()[0]
-    delimiter = ";" if first.count(";") >= first.count(",") else ","
+    encoding = _encoding(path, head)
+    text = head.decode(encoding, errors="replace")
+    first = next((line for line in text.splitlines() if line.strip()), "")
+    delimiter = max(_DELIMITERS, key=first.count)
     headings = [cell.strip().lower() for cell in next(csv.reader([first], delimiter=delimiter))]
     columns = {name: headings.index(word) for name, words in _HEADINGS.items() for word in words if word in headings}
     missing = [name for name in _NEEDED if name not in columns]
@@ -101,29 +127,60 @@ def _shape(path: Path) -> tuple[str, str, dict[str, int]]:
             f"{path.name}: the first line is {shown!r}, without a column for {' and '.join(missing)}; "
             f"name it {' or '.join(repr(word) for word in _HEADINGS[missing[0]][:3])}."
         )
-    return delimiter, encoding, columns
+    german = not _GERMAN.isdisjoint(headings)
+    comma = delimiter == ";" or (delimiter == "\t" and german)
+    shape = _Shape(encoding, delimiter, columns, "," if comma else ".", german or None)
+    return replace(shape, day_first=_day_first(path, shape))
 
 
-def _is_utf8(head: bytes) -> bool:
+def _encoding(path: Path, head: bytes) -> str:
+    if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return "utf-16"
+    for encoding, odd in (("utf-16-le", 1), ("utf-16-be", 0)):  # a heading's letters all have a zero byte there
+        if len(head) > 8 and not any(head[odd:64:2]) and all(head[1 - odd : 64 : 2]):
+            return encoding
+    if b"\0" in head:
+        raise NotCsv(f"{path.name}: found binary content that begins with {head[:8]!r}, not a CSV; export it again.")
+    return "utf-8-sig" if _is_utf8(path) else "cp1252"
+
+
+def _is_utf8(path: Path) -> bool:
+    """Of the whole file: its first umlaut may stand anywhere."""
+    decoder = codecs.getincrementaldecoder("utf-8")()
     try:
-        head.decode("utf-8")
-    except UnicodeDecodeError as error:
-        return error.start >= len(head) - 3 and len(head) == _HEAD  # cut inside a character
+        with path.open("rb") as file:
+            while part := file.read(_HEAD):
+                decoder.decode(part)
+            decoder.decode(b"", final=True)
+    except UnicodeDecodeError:
+        return False
     return True
 
 
-def _row(number: int, cells: list[str], columns: dict[str, int], delimiter: str) -> CsvRow | BadRow:
+def _day_first(path: Path, shape: _Shape) -> bool | None:
+    """Whether the file's dates with slashes begin with the day; None if they do not tell, or contradict each other."""
+    first_row = next(_cells(path, shape), [])
+    if "/" not in shape.cell(first_row, "date"):
+        return shape.day_first
+    dates = (_SLASHES.fullmatch(shape.cell(cells, "date")) for cells in _cells(path, shape))
+    pairs = [(int(date[1]) > 12, int(date[2]) > 12) for date in dates if date is not None]
+    day_first, month_first = any(first for first, _ in pairs), any(second for _, second in pairs)
+    if day_first and month_first:
+        return None
+    return not month_first if day_first or month_first else shape.day_first
+
+
+def _row(number: int, cells: list[str], shape: _Shape) -> CsvRow | BadRow:
     def cell(name: str) -> str:
-        position = columns.get(name)
-        return cells[position].strip() if position is not None and position < len(cells) else ""
+        return shape.cell(cells, name)
 
     try:
         if any("\0" in text for text in cells):
             raise ValueError("a zero byte, which no text has")
         return CsvRow(
             number=number,
-            booking_date=_date(cell("date")),
-            amount_cents=_cents(cell("amount"), "," if delimiter == ";" else "."),
+            booking_date=_date(cell("date"), shape.day_first),
+            amount_cents=_cents(cell("amount"), shape.decimal),
             currency=_currency(cell("currency")),
             counterparty=cell("counterparty") or None,
             remittance=cell("remittance"),
@@ -132,13 +189,25 @@ def _row(number: int, cells: list[str], columns: dict[str, int], delimiter: str)
         return BadRow(number, str(error))
 
 
-def _date(text: str) -> date:
-    for form in _DATES:
-        try:
-            return datetime.strptime(text, form).date()  # noqa: DTZ007  # a day has no time zone
-        except ValueError:
-            continue
+def _date(text: str, day_first: bool | None) -> date:
+    if _SLASHES.fullmatch(text):
+        year = "%Y" if len(text.rpartition("/")[2]) == 4 else "%y"
+        by_day, by_month = _parsed(text, f"%d/%m/{year}"), _parsed(text, f"%m/%d/{year}")
+        if by_day and by_month and by_day != by_month and day_first is None:
+            raise ValueError(f"date {text!r} may be {by_day} or {by_month}; write it like one of these")
+        found = (by_month or by_day) if day_first is False else (by_day or by_month)
+    else:
+        found = next((day for form in _DATES if (day := _parsed(text, form))), None)
+    if found is not None:
+        return found
     raise ValueError(f"date {text[:_LONGEST_SHOWN]!r} is no day like 2026-03-02 or 02.03.2026")
+
+
+def _parsed(text: str, form: str) -> date | None:
+    try:
+        return datetime.strptime(text, form).date()  # noqa: DTZ007  # a day has no time zone
+    except ValueError:
+        return None
 
 
 def _currency(text: str) -> str:
@@ -148,9 +217,11 @@ def _currency(text: str) -> str:
 
 
 def _cents(text: str, decimal: str) -> int:
-    """An amount in hundredths; `decimal` is the separator that this file's country would use."""
+    """An amount in hundredths; `decimal` is the separator that this file's country would use. `12,00-` is negative."""
     bad = ValueError(f"amount {text[:_LONGEST_SHOWN]!r} is no number")
     plain = re.sub(r"[\s€]|EUR", "", text).replace("\u2212", "-")
+    if plain.endswith(("-", "+")):
+        plain = plain[-1] + plain[:-1]
     last = max(plain.rfind("."), plain.rfind(","))
     whole, cents = plain, ""
     if last >= 0:
