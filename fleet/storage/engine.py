@@ -74,7 +74,7 @@ class _Once(Generic[T]):
         self._made = cache(make)
         self._lock = threading.Lock()
         self.__doc__ = make.__doc__
-        self.cache_clear = self._made.cache_clear
+        self.cache_clear, self.cache_info = self._made.cache_clear, self._made.cache_info
 
     def __call__(self) -> T:
         with self._lock:

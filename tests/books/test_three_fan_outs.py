@@ -49,7 +49,13 @@ def asked(world: Any) -> Counter[str]:
 
 
 @pytest.mark.parametrize(
-    ("accounts", "of_a_slot"), [(5_000, False), (500, True)], ids=["sent by hand", "of one slot"], indirect=["accounts"]
+    ("accounts", "of_a_slot"),
+    [
+        pytest.param(500, False, id="sent by hand"),
+        pytest.param(500, True, id="of one slot"),
+        pytest.param(5_000, False, id="five thousand", marks=pytest.mark.soak),
+    ],
+    indirect=["accounts"],
 )
 def test_a_fan_out_that_is_queued_three_times_at_once_makes_one_sync_an_account(
     accounts: int,

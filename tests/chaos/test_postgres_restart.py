@@ -134,7 +134,13 @@ def night(
 
 
 @pytest.mark.timeout(240)
-@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGQUIT], ids=["killed", "shut down at once"])
+@pytest.mark.parametrize(
+    "how",
+    [
+        pytest.param(signal.SIGKILL, id="killed"),
+        pytest.param(signal.SIGQUIT, id="shut down at once", marks=pytest.mark.soak),
+    ],
+)
 def test_a_postgresql_that_is_restarted_under_load_costs_no_row_and_starts_no_storm(
     night: Night, postgres: OwnPostgres, world: ScriptedWorld, how: signal.Signals
 ) -> None:
