@@ -35,11 +35,11 @@ class Running:
     sent: list[str] = field(default_factory=list)
 
     def children(self) -> set[int]:
-        """The lane's processes, without its spare."""
+        """The lane's processes, without its spare, and without what is only about to be one of either."""
         found = set()
         for child in psutil.Process(self.process.pid).children():
             with suppress(psutil.NoSuchProcess):  # it ended between the two looks
-                if "fleet.workers.spare" not in child.cmdline():
+                if "fleet.workers.child" in child.cmdline():
                     found.add(child.pid)
         return found
 
