@@ -74,23 +74,18 @@ class Journal:
         deadline.check()
         began = clock.monotonic()
         output = take(str(self._number))
-        took, message = round((clock.monotonic() - began) * 1000), current_message()
-        with session() as s:
-            self._hold.renew(s)
-            s.add(
-                AgentStep(
-                    run_id=self._hold.row.id,
-                    number=self._number,
-                    kind=kind,
-                    name=name,
-                    input=given,
-                    input_digest=input_digest,
-                    output=output,
-                    duration_ms=took,
-                    actor=message.actor_name if message is not None else None,
-                    model=model,
-                    stored_by=self._hold.message,
-                )
-            )
+        took = round((clock.monotonic() - began) * 1000)
+        step = AgentStep(kind=kind, name=name, input=given, input_digest=input_digest, output=output, model=model)
+        self._store(step, took)
         self.taken += 1
         return output
+
+    def _store(self, step: AgentStep, took_ms: int) -> None:
+        """Keep a step that was taken, if the run is still this delivery's; raises `LeaseLost`."""
+        message = current_message()
+        step.run_id, step.number, step.duration_ms = self._hold.row.id, self._number, took_ms
+        step.actor = message.actor_name if message is not None else None
+        step.stored_by = self._hold.message
+        with session() as s:
+            self._hold.renew(s)
+            s.add(step)
