@@ -121,7 +121,7 @@ class _Tally:
     def say(self) -> None:
         say = log.info if self.verdict == "done" and not self.failed else log.warning
         say("sweep", sweep=self._name, verdict=self.verdict, processed=self.done + self.failed, failed=self.failed)
-        metrics.sweep_rows(self._name, self.done, self.failed)
+        metrics.sweep_ended(self._name, self.verdict, self.done, self.failed)
 
     def _publish(self) -> None:
         progress.publish(self.done + self.open + self.failed, self._of, self._unit)
