@@ -11,6 +11,7 @@ from pathlib import Path
 from alembic import command
 from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
+from alembic.script import ScriptDirectory
 from sqlalchemy import Engine, text
 
 _HERE = Path(__file__).parent
@@ -32,6 +33,16 @@ def migrate(engine: Engine, root: Path) -> tuple[str, ...]:
             connection.rollback()
             connection.execute(text("SELECT pg_advisory_unlock(:lock)"), {"lock": _LOCK})
             connection.commit()
+
+
+def heads(engine: Engine, root: Path) -> tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]:
+    """Where the database stands, where this code wants it, and which of the former this code does not know."""
+    scripts = ScriptDirectory.from_config(_config(root))
+    with engine.connect() as connection:
+        context = MigrationContext.configure(connection, opts={"version_table": "fleet_migrations"})
+        stands = tuple(sorted(context.get_current_heads()))
+    known = {script.revision for script in scripts.walk_revisions()}
+    return stands, tuple(sorted(scripts.get_heads())), tuple(one for one in stands if one not in known)
 
 
 def _config(root: Path) -> Config:
