@@ -15,8 +15,8 @@ from sqlalchemy.exc import SQLAlchemyError
 from fleet import doctor_fleet, doctor_postgres, doctor_redis
 from fleet.app import App
 from fleet.broker import FleetBroker
+from fleet.diagnosis import Finding, problem, warning
 from fleet.errors import FleetError
-from fleet.findings import Finding, problem, warning
 from fleet.servers import require_broker, require_postgres
 from fleet.settings import Settings
 from fleet.storage.engine import unpooled

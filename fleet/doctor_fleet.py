@@ -18,8 +18,8 @@ from fleet.broker import FleetBroker, keys
 from fleet.catalogue import read_catalogue
 from fleet.clock import clock
 from fleet.declarations import Lane
+from fleet.diagnosis import Finding, problem, warning
 from fleet.doctor_postgres import skew
-from fleet.findings import Finding, problem, warning
 from fleet.settings import Settings
 
 _LOOKS_SECONDS = 2.0

@@ -12,7 +12,7 @@ from sqlalchemy import Connection, Engine, text
 
 from fleet.app import App
 from fleet.clock import clock
-from fleet.findings import Finding, problem, warning
+from fleet.diagnosis import Finding, problem, warning
 from fleet.storage.migrate import heads
 
 SKEW_SEEN, SKEW_TOO_MUCH = timedelta(seconds=0.5), timedelta(seconds=2)  # the beat refuses slots 2 s ahead

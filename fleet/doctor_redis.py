@@ -11,7 +11,7 @@ from typing import Any
 
 import redis
 
-from fleet.findings import Finding, fact, problem, warning
+from fleet.diagnosis import Finding, fact, problem, warning
 
 Info = dict[str, Any]
 _NEAR, _FULL = 0.75, 0.9  # of what it may use

@@ -19,7 +19,7 @@ from fleet import doctor_fleet, doctor_postgres, doctor_redis
 from fleet.app import App, load
 from fleet.broker import FleetBroker, keys
 from fleet.catalogue import publish_catalogue
-from fleet.findings import Finding
+from fleet.diagnosis import Finding
 from fleet.settings import Settings
 from fleet.storage.engine import psycopg_url
 from tests.broker.conftest import OwnRedis
