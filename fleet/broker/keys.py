@@ -223,6 +223,11 @@ def processes_seen(namespace: str) -> str:
     return f"{namespace}:fleet:processes:seen"
 
 
+def entry_runs(namespace: str, entry: str) -> str:
+    """The stream of an entry's runs, as workers began and ended them; capped, expires five weeks after the last."""
+    return f"{namespace}:fleet:entry-runs:{entry}"
+
+
 PERMANENT = (
     *(epoch, schedule, revisions, marks, paused, runs, runs_by_hand),
     *(processes, processes_seen, heartbeats, beats, awaited, workers, catalogue),
