@@ -1,4 +1,4 @@
-"""Writes down each run of an entry's messages (`fleet.entry_runs`), for the timeline, the plan of a night and `explain`.
+"""Writes down each run of an entry's messages (`fleet.entry_runs`): for the timeline, the plan of a night, `explain`.
 
 A message of an entry that was refused for good is written too, as a run that ended as it began; one that waits for its
 slot and comes again is not, since it asks every few seconds. What stands for a lost job is no run of its entry.
