@@ -102,6 +102,7 @@ def test_a_pause_is_shown_from_its_beginning_to_its_end_and_hides_what_is_schedu
 def test_elastic_work_is_held_or_released_as_was_decided_and_its_window_is_to_come() -> None:
     sweep = elastic(entry(NAME, "0 4 * * *"), time(0, 30), time(6, 15), 4)
     decisions = [Decided(at("00:30"), 2, "calm", "nobody waits"), Decided(at("01:14"), 0, "hot", "realtime waited")]
+    decisions.insert(1, Decided(at("00:31"), 2, "calm", "nobody waits, a minute later"))
     recorded = Recorded(runs={NAME: [ran("c", None, "00:40", 10)]}, decisions={NAME: decisions})
     found = timeline([known(sweep, "lane", 9)], recorded, NIGHT, at("02:00"))
     assert shown(found) == [
