@@ -18,7 +18,13 @@ from fleet.clock import clock
 
 @dataclass(frozen=True)
 class QueueReading:
-    """Counts of messages; suspects are among the `ready`. `oldest_age` is the first waiting one's, in night time."""
+    """Counts of messages; suspects are among the `ready`. Ages and lags are night time.
+
+    `oldest_age` is the age of the oldest *due* message, from when it was due. The lags, from due to the start of a
+    body, the rates (messages a night minute) and `dead_growth` (that died) are of the last night minutes; `consumers`
+    are the fleet's worker processes that serve the queue and lived lately. What is not known is None. `broken` says
+    which key is not of its type, so that its count is 0 here.
+    """
 
     queue: str
     ready: int
@@ -26,6 +32,14 @@ class QueueReading:
     in_flight: int
     dead: int
     oldest_age: timedelta | None
+    lag_p50: timedelta | None = None
+    lag_p95: timedelta | None = None
+    lag_worst: timedelta | None = None
+    rate_in: float | None = None
+    rate_out: float | None = None
+    dead_growth: int | None = None
+    consumers: int | None = None
+    broken: str | None = None
 
     @property
     def left(self) -> int:
