@@ -223,6 +223,19 @@ def processes_seen(namespace: str) -> str:
     return f"{namespace}:fleet:processes:seen"
 
 
+def of_probing(namespace: str, name: str) -> list[str]:
+    """The seven keys of a queue that a probe reads, in the script's order."""
+    return [
+        queue(namespace, name),
+        suspects(namespace, name),
+        bodies(namespace, name),
+        queue(namespace, delayed(name)),
+        bodies(namespace, delayed(name)),
+        due(namespace, name),
+        dead(namespace, name),
+    ]
+
+
 def flow(namespace: str, minute: int) -> str:
     """What processes counted in a night minute (since 1970): figure -> count; expires after twenty night minutes."""
     return f"{namespace}:fleet:flow:{minute}"
