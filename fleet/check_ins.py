@@ -172,7 +172,7 @@ def slug(entry: str) -> str:
 
 
 def alive(what: Literal["beat", "probe"]) -> None:
-    """Tell Sentry's monitor `fleet-beat` or `fleet-probe` that it still runs; it speaks when three minutes pass without.
+    """Tell Sentry's monitor `fleet-beat` or `fleet-probe` that it still runs; it speaks after three minutes without.
 
     Nothing where Sentry was not begun, or while a night is played. What cannot be sent is said and costs nothing.
     """
