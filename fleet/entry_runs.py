@@ -2,7 +2,8 @@
 
 A run is written down twice: as it begins, and whole as it ends. So a run whose process was killed stays there without
 an end; `settled` calls it lost once its hard budget is over or a later run of its message has begun. A message that
-was refused (it had expired, its slot was another's) is a run that ended as it began.
+was refused (it had expired, its slot was another's) is a run that ended as it began. Chunks of elastic work are many
+and short: each is written down as it ends, and one that was killed is not.
 
 All instants are night time, by the clock of the worker's machine. Of each entry the last `LENGTH` lines are kept, a few
 more at times, and none for longer than five weeks after the last one.
@@ -28,15 +29,17 @@ KEPT_FOR = timedelta(days=35)  # night time: a monthly entry's last run is still
 _LONGEST_RUN = timedelta(days=1)  # how long before an instant a run may have begun that was going then
 
 LOST, RETURNED = "lost", "returned"
+_WHOLE = ("done", "deadline")
 
 
 @dataclass(frozen=True)
 class Run:
     """One run of a message of an entry.
 
-    `id` tells it from other runs of the message. `slot` is None for a message that a person had fired, or a chunk of
-    elastic work. `until` is when its hard budget ends. `outcome` is a word of `middleware.outcome`, or `returned` (its
-    process ended and it goes back), or `lost`; it and `ended` are None while nothing is known of an end.
+    `id` tells it from other runs of the message. `slot` is None for a message that a person had fired, and for a chunk
+    of elastic work, which has the number of its `chain`. `until` is when its hard budget ends. `outcome` is a word of
+    `middleware.outcome`, or `returned` (its process ended and it goes back), or `lost`; it and `ended` are None while
+    nothing is known of an end.
     """
 
     entry: str
@@ -49,6 +52,7 @@ class Run:
     until: datetime
     ended: datetime | None = None
     outcome: str | None = None
+    chain: int | None = None
 
     @property
     def took(self) -> timedelta | None:
@@ -108,7 +112,7 @@ def settled(runs: Iterable[Run], now: datetime) -> list[Run]:
 
 def durations(runs: Iterable[Run]) -> Durations | None:
     """Of the runs that came to their end, or to that of their budget; None if there is none."""
-    took = sorted(run.took for run in runs if run.took is not None and run.outcome in ("done", "deadline"))
+    took = sorted(run.took for run in runs if run.took is not None and run.outcome in _WHOLE)
     if not took:
         return None
     return Durations(len(took), _rank(took, 0.5), _rank(took, 0.95), took[-1])
@@ -129,6 +133,8 @@ def _fields(run: Run) -> dict[Any, Any]:
     }
     if run.slot is not None:
         fields["slot"] = wire.to_ms(run.slot)
+    if run.chain is not None:
+        fields["chain"] = run.chain
     if run.ended is not None and run.outcome is not None:
         fields |= {"ended": wire.to_ms(run.ended), "outcome": run.outcome}
     return fields
@@ -152,6 +158,7 @@ def _run(entry: str, fields: dict[bytes, bytes]) -> Run | None:
             instants["until"],
             instants.get("ended"),
             told.get("outcome"),
+            int(told["chain"]) if "chain" in told else None,
         )
     except (KeyError, ValueError, OverflowError):
         return None

@@ -14,7 +14,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import date, datetime
 from zoneinfo import ZoneInfo
 
-from fleet import by_hand, entry_runs, ledger
+from fleet import by_hand, entry_runs, ledger, readings
+from fleet.allowance import decisions
 from fleet.app import App
 from fleet.broker import FleetBroker
 from fleet.clock import clock
@@ -61,7 +62,7 @@ def tonight(app: App, broker: FleetBroker, now: datetime | None = None) -> Timel
     recorded = Recorded(
         lines,
         runs,
-        {},
+        {entry.name: decisions(broker, entry.name, night.begins) for entry in app.schedule if entry.elastic},
         by_hand.paused(broker.client, broker.namespace),
         loads(app, broker, night),
     )
@@ -82,7 +83,14 @@ def known(app: App, runs: Mapping[str, Sequence[Run]]) -> list[Known]:
 
 def loads(app: App, broker: FleetBroker, night: Night) -> dict[str, list[Load]]:
     """What ran and what waited in each lane, by the readings of a night."""
-    return {}
+    found: dict[str, list[Load]] = {lane.name: [] for lane in app.lanes}
+    for moment in readings.history(broker, night.begins):
+        for lane in app.lanes:
+            of_lane = [moment.queues[queue] for queue in lane.queues if queue in moment.queues]
+            if of_lane:
+                runs, waits = sum(one.in_flight for one in of_lane), sum(one.ready for one in of_lane)
+                found[lane.name].append(Load(moment.at, runs, waits))
+    return found
 
 
 def _seen(broker: FleetBroker, entry: Entry) -> list[Run]:

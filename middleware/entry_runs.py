@@ -45,7 +45,7 @@ class EntryRuns(Middleware):
 
     def before_process_message(self, broker: Broker, message: MessageProxy) -> None:
         self._running.run = run = _run(broker, message)
-        if run is not None:
+        if run is not None and run.chain is None:
             _write(broker, run)
 
     def after_process_message(
@@ -72,7 +72,7 @@ class EntryRuns(Middleware):
 def _run(broker: Broker, message: MessageProxy) -> Run | None:
     """A run of an entry's message that begins now; None for any other message."""
     options = message.options
-    entry, slot, retries = (options.get(name) for name in (wire.ENTRY, wire.SLOT, "retries"))
+    entry, slot, chain, retries = (options.get(name) for name in (wire.ENTRY, wire.SLOT, wire.CHAIN, "retries"))
     if not isinstance(entry, str) or not 0 < len(entry) <= _LONGEST_NAME or wire.LOST in options:
         return None
     assert isinstance(broker, FleetBroker)
@@ -87,6 +87,7 @@ def _run(broker: Broker, message: MessageProxy) -> Run | None:
         broker.broker_id,
         now,
         now + hard * clock.rate,
+        chain=chain if isinstance(chain, int) else None,
     )
 
 

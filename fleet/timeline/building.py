@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from itertools import islice, takewhile
 
+from fleet.allowance import Decision
 from fleet.by_hand import Pause
 from fleet.declarations import Entry
 from fleet.entry_runs import Run
@@ -18,7 +19,7 @@ from fleet.ledger import LedgerLine
 from fleet.outage import count_between
 from fleet.overlaps import HEAVY, Expected, Stretch, overlaps
 from fleet.slots import offset, slots_between
-from fleet.timeline.elastic import Decided, opening_hours, released, steps, windows
+from fleet.timeline.elastic import released, steps, windows
 from fleet.timeline.model import Load, Night, Often, Row, Segment, Timeline, Track
 from fleet.timeline.painting import joined, painted
 
@@ -45,7 +46,7 @@ class Recorded:
 
     ledger: Mapping[str, Sequence[LedgerLine]] = field(default_factory=dict)
     runs: Mapping[str, Sequence[Run]] = field(default_factory=dict)
-    decisions: Mapping[str, Sequence[Decided]] = field(default_factory=dict)
+    decisions: Mapping[str, Sequence[Decision]] = field(default_factory=dict)
     pauses: Mapping[str, Pause] = field(default_factory=dict)
     loads: Mapping[str, Sequence[Load]] = field(default_factory=dict)
 
@@ -58,13 +59,13 @@ def timeline(known: Iterable[Known], recorded: Recorded, night: Night, now: date
     for one in known:
         tracks.setdefault(one.lane, [])
         slots = count_between(one.entry, night.begins - _TICK, night.ends - _TICK)
-        counted = slots >= OFTEN and opening_hours(one.entry) is None
+        counted = slots >= OFTEN and one.entry.elastic is None
         segments = list(_segments(one, recorded, night, now, counted))
         if counted:
             often.setdefault(one.lane, []).append(_counted(one, segments, night, slots))
             segments = [segment for segment in segments if segment.bad or segment.kind != "ran" or _long(segment)]
         seen = painted(segments, night)
-        if opening_hours(one.entry) is None:
+        if one.entry.elastic is None:
             stretches += _stretches(one, seen)
         if seen:
             tracks[one.lane].append(_track(one, seen, recorded, night, now))
@@ -81,7 +82,7 @@ def timeline(known: Iterable[Known], recorded: Recorded, night: Night, now: date
 
 
 def _track(one: Known, seen: tuple[Segment, ...], recorded: Recorded, night: Night, now: datetime | None) -> Track:
-    cap: int = getattr(getattr(one.entry, "elastic", None), "cap", 0)
+    cap = one.entry.elastic.cap if one.entry.elastic is not None else 0
     allowed = steps(recorded.decisions.get(one.entry.name, ()), night, now) if now is not None else ()
     return Track(one.entry.name, seen, allowed, cap)
 
@@ -107,10 +108,10 @@ def _segments(one: Known, recorded: Recorded, night: Night, now: datetime | None
     lines = recorded.ledger.get(name, ()) if now is not None else ()
     verdicts = [line for line in lines if line.judges]
     if now is not None:
-        yield from _ran(runs, now, _NEAR if counted or opening_hours(one.entry) is not None else None)
+        yield from _ran(runs, now, _NEAR if counted or one.entry.elastic is not None else None)
         yield from _judged(one, verdicts, runs, now, counted)
     yield from _paused(lines, recorded.pauses.get(name), night)
-    if opening_hours(one.entry) is not None:
+    if one.entry.elastic is not None:
         yield from released(recorded.decisions.get(name, ()), night, now)
         yield from (Segment("scheduled", *_after(window, now), "its window") for window in windows(one.entry, night))
     elif not counted:
@@ -126,7 +127,8 @@ def _ran(runs: Sequence[Run], now: datetime, join: timedelta | None) -> Iterable
     segments = []
     for run in runs:
         if run.outcome not in ("expired", "discarded", "skipped"):
-            note = f"attempt {run.attempt}" + (" by hand or a chunk" if run.slot is None else "")
+            how = "a chunk" if run.chain is not None else "sent by hand" if run.slot is None else ""
+            note = ", ".join(filter(None, (f"attempt {run.attempt}", how)))
             ended = max(run.ended or now, run.started + timedelta(seconds=1))
             segments.append(Segment("ran", run.started, ended, note, run.outcome or "running"))
     return segments if join is None else joined(segments, join)

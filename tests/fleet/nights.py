@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
+from dataclasses import replace
 from datetime import UTC, date, datetime, time, timedelta
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 from zoneinfo import ZoneInfo
 
+from fleet.allowance import Decision
 from fleet.by_hand import Pause
-from fleet.declarations import Entry
+from fleet.declarations import Elastic, Entry
 from fleet.entry_runs import Run
 from fleet.ledger import LedgerLine
 from fleet.overlaps import Expected
@@ -23,12 +23,8 @@ NIGHT = Night.of(DAY, BERLIN)
 MINUTE, HOUR = timedelta(minutes=1), timedelta(hours=1)
 
 
-@dataclass(frozen=True)
-class Decided:
-    at: datetime
-    places: int
-    reason: str
-    text: str
+def decided(at: datetime, places: int, reason: Any, text: str) -> Decision:
+    return Decision(at, "e", places, reason, text, 1, {})
 
 
 def at(wall: str, zone: ZoneInfo = BERLIN, day: date = DAY) -> datetime:
@@ -49,9 +45,9 @@ def entry(name: str, cron: str, **more: Any) -> Entry:
 
 
 def elastic(made: Entry, opens: time, deadline: time, cap: int) -> Entry:
-    """The entry with what the timeline reads of an elastic one."""
-    object.__setattr__(made, "elastic", SimpleNamespace(window=(opens, deadline), cap=cap))
-    return made
+    """The entry as one with a window; its slot is in the middle of the night."""
+    window = Elastic((opens, deadline), deadline, time(4), "books:backlog", 100, cap, "the night has room for it")
+    return replace(made, elastic=window)
 
 
 def known(made: Entry, lane: str, minutes: float = 1, count: int = 7, *, on_cpu: bool = False) -> Known:
@@ -116,7 +112,7 @@ def sample() -> Timeline:
         "nightly_audit": [ran("n", "03:10", "03:16", None)],
         "sync_all_active_integrations": [ran("s", "02:00", "02:03", 40, "deadline")],
         "categorize_uncategorized_transactions": [
-            ran("c", None, f"{h:02}:{m:02}", 3)
+            replace(ran("c", None, f"{h:02}:{m:02}", 3), chain=0)
             for h in (0, 1, 2)
             for m in range(32 if h == 0 else 0, 60, 4)
             if (h, m) < (1, 14) or (h, m) > (1, 36)
@@ -125,16 +121,16 @@ def sample() -> Timeline:
     }
     decisions = {
         "categorize_uncategorized_transactions": [
-            Decided(at("00:30"), 2, "calm", "nobody waits; the backlog is 11,400 rows"),
-            Decided(at("00:52"), 4, "calm", "nobody waits"),
-            Decided(at("01:14"), 0, "hot", "realtime waited 1.8 s"),
-            Decided(at("01:36"), 1, "calm", "three calm minutes"),
-            Decided(at("02:05"), 2, "calm", "three calm minutes more"),
-            Decided(at("03:20"), 4, "floor", "needs 3.2 places to be done by 06:15"),
+            decided(at("00:30"), 2, "calm", "nobody waits; the backlog is 11,400 rows"),
+            decided(at("00:52"), 4, "calm", "nobody waits"),
+            decided(at("01:14"), 0, "hot", "realtime waited 1.8 s"),
+            decided(at("01:36"), 1, "calm", "three calm minutes"),
+            decided(at("02:05"), 2, "calm", "three calm minutes more"),
+            decided(at("03:20"), 4, "floor", "needs 3.2 places to be done by 06:15"),
         ],
         "run_evals": [
-            Decided(at("02:00"), 0, "free", "people hold 9 of 10 places"),
-            Decided(at("03:00"), 2, "calm", "6 places are free"),
+            decided(at("02:00"), 0, "free", "people hold 9 of 10 places"),
+            decided(at("03:00"), 2, "calm", "6 places are free"),
         ],
     }
     wave = [0, 2, 3, 60, 110, 128, 128, 120, 90, 40, 12, 3, 1, 0, 0]

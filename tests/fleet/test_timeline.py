@@ -22,7 +22,7 @@ from fleet.ledger import LedgerLine
 from fleet.overlaps import Overlap
 from fleet.timeline import Night, Recorded, Segment, Timeline, Track, svg, text, timeline
 from fleet.timeline.painting import joined, painted
-from tests.fleet.nights import BERLIN, DAY, HOUR, MINUTE, NIGHT, Decided, at, elastic, entry, fired, known, ran, sample
+from tests.fleet.nights import BERLIN, DAY, HOUR, MINUTE, NIGHT, at, decided, elastic, entry, fired, known, ran, sample
 
 NAME = "nightly_audit"
 PAGE = Path(__file__).parents[2] / "docs" / "night-timeline.svg"
@@ -101,8 +101,8 @@ def test_a_pause_is_shown_from_its_beginning_to_its_end_and_hides_what_is_schedu
 
 def test_elastic_work_is_held_or_released_as_was_decided_and_its_window_is_to_come() -> None:
     sweep = elastic(entry(NAME, "0 4 * * *"), time(0, 30), time(6, 15), 4)
-    decisions = [Decided(at("00:30"), 2, "calm", "nobody waits"), Decided(at("01:14"), 0, "hot", "realtime waited")]
-    decisions.insert(1, Decided(at("00:31"), 2, "calm", "nobody waits, a minute later"))
+    decisions = [decided(at("00:30"), 2, "calm", "nobody waits"), decided(at("01:14"), 0, "hot", "realtime waited")]
+    decisions.insert(1, decided(at("00:31"), 2, "calm", "nobody waits, a minute later"))
     recorded = Recorded(runs={NAME: [ran("c", None, "00:40", 10)]}, decisions={NAME: decisions})
     found = timeline([known(sweep, "lane", 9)], recorded, NIGHT, at("02:00"))
     assert shown(found) == [
@@ -225,7 +225,7 @@ OUTCOMES = st.sampled_from(["done", "failed", "retried", "expired", "lost", "ret
     st.booleans(),
 )
 def test_whatever_is_on_record_no_two_segments_of_an_entry_overlap_and_all_lie_inside_the_night(
-    night: Night, cron: str, lines: Any, runs: Any, decided: Any, now: int | None, is_elastic: bool
+    night: Night, cron: str, lines: Any, runs: Any, allowed: Any, now: int | None, is_elastic: bool
 ) -> None:
     instant = lambda minute: night.begins + minute * MINUTE  # noqa: E731
     made = entry(NAME, cron, expires=5 * MINUTE)
@@ -248,7 +248,7 @@ def test_whatever_is_on_record_no_two_segments_of_an_entry_overlap_and_all_lie_i
                 for number, (m, n, how, of_slot) in enumerate(sorted(runs, key=lambda run: run[0]))
             ]
         },
-        {NAME: [Decided(instant(m), places, "calm", "") for m, places in sorted(decided)]},
+        {NAME: [decided(instant(m), places, "calm", "") for m, places in sorted(allowed)]},
     )
     found = timeline([known(made, "lane", 7)], recorded, night, None if now is None else instant(now))
     for row in found.rows:

@@ -114,6 +114,17 @@ def test_what_a_person_had_fired_is_a_run_without_a_slot_and_what_is_no_entrys_i
     assert [run.slot for run in ended(house)] == [None]
 
 
+def test_a_chunk_is_written_as_it_ends_with_the_number_of_its_chain(house: Any) -> None:
+    go_on, began = threading.Event(), threading.Event()
+    job = queue("work").actor(name="job")(lambda: (began.set(), go_on.wait(10))[1])
+    house.broker.enqueue(job.message_with_options(**{wire.ENTRY: "nightly", wire.CHAIN: 2}))
+    house.work()
+    assert began.wait(10)
+    assert runs_of(house) == []
+    go_on.set()
+    assert [(run.slot, run.chain, run.outcome) for run in ended(house)] == [(None, 2, "done")]
+
+
 def test_a_message_that_waits_for_its_slot_is_no_run_until_it_has_it(recorded: Any) -> None:
     first, second = threading.Event(), threading.Event()
     events = [first, second]
