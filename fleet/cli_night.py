@@ -32,6 +32,7 @@ def add_to(cli: typer.Typer) -> None:
     """Add the commands."""
     cli.command()(night)
     cli.command("night-plan")(night_plan)
+    cli.command()(explain)
 
 
 def night(context: typer.Context, svg: SvgOption = None, text: TextOption = False) -> None:
@@ -63,6 +64,28 @@ def night_plan(
         typer.echo(f"Redis does not say how long runs took, so declared budgets stand in: {error}", err=True)
         planned = plan(app, None, begins)
     _show(planned, svg, text)
+
+
+def explain(
+    context: typer.Context,
+    wanted: Annotated[
+        str, typer.Argument(metavar="MESSAGE|RUN|ENTRY|LANE", help="An id or a name; a run also as KIND/ID.")
+    ],
+) -> None:
+    """Why is this waiting, and what happens next: in at most ten lines. A name that means several is told as each."""
+    from fleet.explain import explain as explained
+
+    app: App = context.obj()
+    require_broker(process_broker())
+    database = None
+    if settings().database_url:
+        from fleet import storage
+
+        database = storage.database()
+    for one in explained(app, process_broker(), wanted, database):
+        typer.echo(f"{one.kind} {one.name}")
+        for line in one.lines:
+            typer.echo(f"  {line}")
 
 
 def _day(written: str) -> date:
