@@ -33,11 +33,11 @@ class MessageNewer(FleetError):
 
 
 class FleetMessage(MessageProxy):
-    """A message and where it was fetched."""
+    """A message, where it was fetched, and from when it was due if a stock producer delayed it (real milliseconds)."""
 
-    def __init__(self, message: Message[Any], fetched: Fetched) -> None:
+    def __init__(self, message: Message[Any], fetched: Fetched, due: object = None) -> None:
         super().__init__(message)
-        self.fetched = fetched
+        self.fetched, self.due = fetched, due
 
 
 def read(one: Fetched) -> FleetMessage:
@@ -61,11 +61,11 @@ def read(one: Fetched) -> FleetMessage:
             f"Was it sent by a newer one? Upgrade the workers, then requeue it."
         ) from error
     check_depth(message)
-    message.options.pop("eta", None)  # of a stock producer: its delay is over
+    eta = message.options.pop("eta", None)  # of a stock producer: its delay is over
     message.options["redis_message_id"] = one.id
     if message.queue_name.endswith(".DQ"):
         message = message.copy(queue_name=q_name(message.queue_name))
-    return FleetMessage(message, one)
+    return FleetMessage(message, one, eta)
 
 
 def _fields_to_come(body: bytes) -> list[str]:
