@@ -28,6 +28,7 @@ from fleet.actor import FleetActor
 from fleet.broker import FleetBroker
 from fleet.declarations import Budget, Entry, Lane, Retry
 from fleet.errors import DeclarationInvalid, NotDeclared, RoomMissing, ShadowedRoom
+from fleet.payloads import PayloadEncoder
 
 if TYPE_CHECKING:
     from fleet.settings import Settings
@@ -76,6 +77,7 @@ def process_broker() -> FleetBroker:
     """This process's broker, made at the first declaration; becomes Dramatiq's global broker too."""
     broker = FleetBroker(settings, middleware=importlib.import_module("middleware").default_order())
     dramatiq.set_broker(broker)
+    dramatiq.set_encoder(PayloadEncoder(lambda: settings().payload_keys, lambda: settings().payload_seal))
     return broker
 
 
