@@ -223,6 +223,11 @@ def processes_seen(namespace: str) -> str:
     return f"{namespace}:fleet:processes:seen"
 
 
+def quota(namespace: str, name: str, holder: str) -> str:
+    """The places of a quota that people, or batch, hold: each with the end of its lease; expires with the last."""
+    return f"{namespace}:fleet:quota:{name}:{holder}"
+
+
 PERMANENT = (
     *(epoch, schedule, revisions, marks, paused, runs, runs_by_hand),
     *(processes, processes_seen, heartbeats, beats, awaited, workers, catalogue),
