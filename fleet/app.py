@@ -1,8 +1,8 @@
 """Finds an application's rooms, and is the only place that imports by name.
 
 An application is a folder with `actors/`, `config/lanes.py` and `config/schedule.py`, and perhaps `janitors/`,
-`config/settings.py` and `config/quotas.py`. Its rooms have import names that other packages use too, so each is checked to have come from
-the folder it should: `ShadowedRoom` names both paths.
+`config/settings.py` and `config/quotas.py`. Its rooms have import names that other packages use too, so each is checked
+to have come from the folder it should: `ShadowedRoom` names both paths.
 
 Not guaranteed: two applications in one process. The broker is the process's, as it is in Dramatiq.
 """
@@ -40,7 +40,7 @@ OPTIONAL_ROOMS = ("janitors",)
 
 @dataclass(frozen=True)
 class App:
-    """A loaded application: its root, its actors by name, its lanes, schedule and quotas in the order they are written."""
+    """A loaded application: its root, its actors by name, its lanes, schedule and quotas as they are written."""
 
     root: Path
     actors: Mapping[str, FleetActor[Any, Any]]
