@@ -228,8 +228,34 @@ def quota(namespace: str, name: str, holder: str) -> str:
     return f"{namespace}:fleet:quota:{name}:{holder}"
 
 
+def allowance(namespace: str, entry: str) -> str:
+    """How many chains of an elastic entry may run, and the leader's state of it (JSON); expires after 180 s (night)."""
+    return f"{namespace}:fleet:allow:{entry}"
+
+
+def hold(namespace: str, entry: str) -> str:
+    """Stands while a person holds an elastic entry: by whom, why and until when (JSON); expires with the hold."""
+    return f"{namespace}:fleet:hold:{entry}"
+
+
+def decisions(namespace: str, entry: str) -> str:
+    """The stream of an elastic entry's changes of allowance; permanent, capped in length."""
+    return f"{namespace}:fleet:decisions:{entry}"
+
+
+def chains(namespace: str, entry: str) -> str:
+    """Chain number -> the id of the last message that was seeded for it; permanent."""
+    return f"{namespace}:fleet:chains:{entry}"
+
+
+def balance_off(namespace: str) -> str:
+    """Stands while a person has the balancer off: by whom, when and why (JSON); permanent."""
+    return f"{namespace}:fleet:balance-off"
+
+
 PERMANENT = (
     *(epoch, schedule, revisions, marks, paused, runs, runs_by_hand),
-    *(processes, processes_seen, heartbeats, beats, awaited, workers, catalogue),
+    *(processes, processes_seen, heartbeats, beats, awaited, workers, catalogue, balance_off),
 )
-"""Keys that stand without an expiry on purpose; so do an entry's ledger and Dramatiq's queues, bodies, dead letters."""
+"""Keys that stand without an expiry on purpose; so do an entry's ledger, decisions and chains, and
+Dramatiq's queues, bodies, dead letters."""

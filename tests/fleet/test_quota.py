@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from datetime import timedelta
 from types import MappingProxyType
+from typing import Any
 
 import pytest
 import redis
@@ -148,7 +149,8 @@ def test_a_holder_that_lives_keeps_its_place_for_many_leases(broker: FleetBroker
 
     def renewed() -> bool:
         assert held(broker) == (0, 3)
-        seen.add(max(float(broker.client.zscore(key, id) or 0) for id in broker.client.zrange(key, 0, -1)))
+        ids: Any = broker.client.zrange(key, 0, -1)
+        seen.add(max(float(broker.client.zscore(key, str(id, "ascii")) or 0) for id in ids))
         return max(seen) - min(seen) > 3 * SHORT.total_seconds() * 1000
 
     wait_until(renewed)
