@@ -8,8 +8,8 @@ job which was cut off (its id is the job's and `-lost`): instead of the body, `o
 `delivery` is never sent: on what `on_lost` is called with it names the one delivery that was cut off, where another may
 be running.
 
-`due_at` is on what was sent with a delay or is tried again: the real instant, by its sender's clock, from which it counts
-as waiting. Nothing is decided by it.
+`due_at` is on what was sent with a delay or is tried again: the real instant, by its sender's clock, from which it
+counts as waiting. Nothing is decided by it.
 
 Of stock producers `time_limit` (how long a job may take) and `max_age` (from the message's own timestamp) are heard,
 both in real time.
