@@ -121,12 +121,22 @@ def migrate() -> None:
 
 
 @cli.command()
-def check() -> None:
-    """Judge the declarations; needs no server."""
+def check(
+    recorded: Annotated[
+        bool, typer.Option("--recorded", help="Overlaps by what runs took that Redis has on record, not by budgets.")
+    ] = False,
+) -> None:
+    """Judge the declarations; needs no server. Heavy work that overlaps is a warning, and exit 0."""
     from fleet.check import check as judge
+    from fleet.check import overlaps
+    from fleet.servers import require_broker
 
     app = _start()
     judge(app)
+    if recorded:
+        require_broker(application.process_broker())
+    for warning in overlaps(app, application.process_broker() if recorded else None):
+        typer.echo(f"warning: {warning}", err=True)
     typer.echo(f"{len(app.actors)} actors, {len(app.lanes)} lanes, {len(app.schedule)} entries: nothing found.")
 
 
