@@ -57,11 +57,19 @@ class SweepReading:
 
 
 @dataclass(frozen=True)
+class ExpiredReading:
+    """Of an entry in the last night minutes: messages of its slots that came too late, and messages these had sent."""
+
+    slots: int
+    rest: int
+
+
+@dataclass(frozen=True)
 class Readings:
     """One reading; `at` is night time by the server's clock, `by` the role that took it (`beat`, `housekeeping`).
 
-    `expired` are slots whose message came too late, an entry; `taken` is when each role took its last reading, as far
-    as it was read from Redis.
+    `expired` and `sweeps` are of what was counted lately; `taken` is when each role took its last reading, as far as
+    that was read from Redis.
     """
 
     at: datetime
@@ -69,7 +77,7 @@ class Readings:
     queues: Mapping[str, QueueReading]
     lanes: Mapping[str, LaneReading]
     actors: Mapping[str, ActorReading]
-    expired: Mapping[str, int] = field(default_factory=dict)
+    expired: Mapping[str, ExpiredReading] = field(default_factory=dict)
     sweeps: Mapping[str, SweepReading] = field(default_factory=dict)
     taken: Mapping[str, datetime] = field(default_factory=dict, compare=False)
     ahead: timedelta = field(default=timedelta(0), compare=False, repr=False)
@@ -112,7 +120,10 @@ def take(broker: FleetBroker, by: str, client: redis.Redis | None = None) -> Rea
         queues,
         _lanes(broker, queues, seen.counted, seen.window),
         {name: _actor(counts) for name, counts in seen.counted.of("a").items()},
-        {name: counts["expired"] for name, counts in seen.counted.of("e").items() if counts["expired"]},
+        {
+            name: ExpiredReading(counts["expired"], counts["expired_rest"])
+            for name, counts in seen.counted.of("e").items()
+        },
         {name: SweepReading(counts["cut"], counts["failed"]) for name, counts in seen.counted.of("s").items()},
         {by: at},
         at - clock.now(),
@@ -188,7 +199,7 @@ def _written(taken: Readings) -> str:
         "queues": [_plain(one) for one in taken.queues.values()],
         "lanes": {name: _plain(one) for name, one in taken.lanes.items()},
         "actors": {name: _plain(one) for name, one in taken.actors.items()},
-        "expired": dict(taken.expired),
+        "expired": {name: _plain(one) for name, one in taken.expired.items()},
         "sweeps": {name: _plain(one) for name, one in taken.sweeps.items()},
     }
     return json.dumps(told, separators=(",", ":"))
@@ -225,7 +236,7 @@ def _read(told: dict[str, Any], at: datetime, taken: Mapping[str, datetime], ahe
         {one.queue: one for one in queues},
         {name: _made(LaneReading, one, missing={"cpu_cores": None}) for name, one in told["lanes"].items()},
         {name: _made(ActorReading, one, ("cpu", "wall")) for name, one in told["actors"].items()},
-        told["expired"],
+        {name: _made(ExpiredReading, one) for name, one in told["expired"].items()},
         {name: _made(SweepReading, one) for name, one in told["sweeps"].items()},
         taken,
         ahead,

@@ -64,6 +64,14 @@ class FlowCounts(Middleware):
         if self._flow is None or began is not None or how == "waits":
             return
         figures = [f"q:{message.queue_name}:ended"]
-        if how == "expired" and isinstance(entry := message.options.get(wire.ENTRY), str):
-            figures.append(f"e:{entry}:expired")
+        if how == "expired" and (figure := _of_slot(message)):
+            figures.append(figure)
         self._flow.add(*figures)
+
+
+def _of_slot(message: MessageProxy) -> str | None:
+    """What expired: an entry's slot, or a message that a slot's sent on."""
+    entry, origin = message.options.get(wire.ENTRY), message.options.get(wire.ORIGIN)
+    if isinstance(entry, str):
+        return f"e:{entry}:expired"
+    return f"e:{origin.partition('@')[0]}:expired_rest" if isinstance(origin, str) else None

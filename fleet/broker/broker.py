@@ -159,9 +159,9 @@ class FleetBroker(HookedBroker):
 
     def _due(self, message: Message[Any], delay: int | None) -> dict[str, int]:
         """The option that says from when on a message counts as waiting, where that is not its own timestamp."""
-        if delay is None and wire.DUE not in message.options:
+        if delay is None and wire.DUE_AT not in message.options:
             return {}
-        return {wire.DUE: wire.to_ms(clock.real_now()) + (self._real_ms(delay) or 0)}
+        return {wire.DUE_AT: wire.to_ms(clock.real_now()) + (self._real_ms(delay) or 0)}
 
     def enqueue_many(self, messages: Iterable[Message[Any]], *, delay: int | None = None) -> Iterator[Message[Any]]:
         """Send messages in order, a chunk a round trip; yields each once it is accepted.
