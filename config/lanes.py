@@ -58,6 +58,7 @@ LANES = [
         waits_for="a model, a person watching a spinner",
         processes=1,
         threads=4,  # reserved; never niced
+        people=("agent_realtime",),
         budget=Budget(
             soft=timedelta(seconds=90),
             hard=timedelta(seconds=120),

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import timedelta
 
+from beat.balancer import BalancerRules
 from fleet.thresholds import DEFAULT, Limit, Thresholds
 
 
@@ -64,3 +65,17 @@ THRESHOLDS = {
         dead=DEFAULT.dead,
     ),
 }
+
+BALANCER = BalancerRules(
+    people=("agent_realtime",),  # the one lane in which somebody watches a spinner
+    cores=None,  # one host; with more, the sum of those that the elastic lanes run on
+    hot=timedelta(seconds=1),  # three times a start of a quiet night (p99 0.4 s); people do not notice less
+    calm_ticks=3,  # without them the allowance turned 340 times a night instead of 4
+    slack=0.75,  # a chain needs a core; a quarter less is what a minute's reading is off by
+    reserve=0.5,  # for lanes that are not at nice 15 or more: costs little, and keeps the sync within 4 minutes
+    smoothing=0.5,  # two minutes' memory: a sync that begins is seen in the next one
+    safety=1.25,  # rows cost up to a fifth more late in the night, when people are at work
+    day_chains=1,  # what is left by half past six trickles, behind everybody
+    stale=timedelta(seconds=180),  # three readings that did not come; two may be a change of leader
+    frozen_ticks=5,  # no fleet that works counts nothing for five minutes
+)

@@ -46,6 +46,7 @@ from fleet.errors import FleetError, SettingsInvalid
 from fleet.logs import get_logger
 
 if TYPE_CHECKING:
+    from fleet.quota import Quota
     from fleet.settings import Settings
 
 log = get_logger(__name__)
@@ -71,8 +72,8 @@ class NotAccepted(FleetError, BrokerError):
 class FleetBroker(HookedBroker):
     """A Redis broker that reads its settings and connects when it is first used.
 
-    `lanes` maps each queue to its lane, and `entries` each name to its entry, once an application is loaded; a process
-    that only sends leaves them empty. Give `url` or `client` where there are no settings.
+    `lanes` maps each queue to its lane, `entries` each name to its entry and `quotas` to its quota, once an application
+    is loaded; a process that only sends leaves them empty. Give `url` or `client` where there are no settings.
     """
 
     def __init__(
@@ -98,6 +99,7 @@ class FleetBroker(HookedBroker):
         self.dead_message_ttl = DEFAULT_DEAD_MESSAGE_TTL
         self.lanes: Mapping[str, Lane] = MappingProxyType({})
         self.entries: Mapping[str, Entry] = MappingProxyType({})
+        self.quotas: Mapping[str, Quota] = MappingProxyType({})
 
     # Stock sets these three in __init__; ours are made at first use.
     @cached_property

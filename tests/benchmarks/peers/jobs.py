@@ -1,6 +1,6 @@
-"""The jobs that every peer runs, and what they note in Redis. Runs in each peer's own environment: needs redis-py alone.
+"""The jobs that every peer runs, and what they note in Redis. Needs redis-py alone, in each peer's own environment.
 
-What a job notes is gathered in its process and written every 20 ms, so that noting costs no job a round trip. A process
+What a job notes is gathered in its process and written every 20 ms: noting costs no job a round trip. A process
 that is killed takes its last 20 ms of notes with it.
 """
 
