@@ -51,9 +51,15 @@ class LedgerLine:
         return self.verdict in VERDICTS
 
 
-def read(client: redis.Redis, namespace: str, entry: str, most: int | None = None) -> list[LedgerLine]:
-    """An entry's lines, oldest first; with `most` only the last so many."""
-    found: Any = client.xrevrange(keys.ledger(namespace, entry), count=most)
+def read(
+    client: redis.Redis, namespace: str, entry: str, most: int | None = None, since: datetime | None = None
+) -> list[LedgerLine]:
+    """An entry's lines, oldest first; with `most` only the last so many, with `since` those written from then on.
+
+    `since` is by the server's clock, as `at` is.
+    """
+    lowest = "-" if since is None else max(0, wire.to_ms(since))
+    found: Any = client.xrevrange(keys.ledger(namespace, entry), min=lowest, count=most)
     return [_line(entry, id, fields) for id, fields in reversed(found)]
 
 

@@ -223,6 +223,11 @@ def processes_seen(namespace: str) -> str:
     return f"{namespace}:fleet:processes:seen"
 
 
+def entry_runs(namespace: str, entry: str) -> str:
+    """The stream of an entry's runs, as workers began and ended them; capped, expires five weeks after the last."""
+    return f"{namespace}:fleet:entry-runs:{entry}"
+
+
 def of_probing(namespace: str, name: str) -> list[str]:
     """The seven keys of a queue that a probe reads, in the script's order."""
     return [
