@@ -8,6 +8,7 @@ Not guaranteed: that a fired slot's message has run; its end stands where the wo
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal
@@ -54,6 +55,15 @@ def read(client: redis.Redis, namespace: str, entry: str, most: int | None = Non
     """An entry's lines, oldest first; with `most` only the last so many."""
     found: Any = client.xrevrange(keys.ledger(namespace, entry), count=most)
     return [_line(entry, id, fields) for id, fields in reversed(found)]
+
+
+def last(client: redis.Redis, namespace: str, entries: Sequence[str]) -> dict[str, LedgerLine]:
+    """The last line of each of these entries that has one; one round trip."""
+    with client.pipeline(transaction=False) as pipe:
+        for entry in entries:
+            pipe.xrevrange(keys.ledger(namespace, entry), count=1)
+        found = pipe.execute()
+    return {entry: _line(entry, *lines[0]) for entry, lines in zip(entries, found, strict=True) if lines}
 
 
 def _line(entry: str, id: bytes, fields: dict[bytes, bytes]) -> LedgerLine:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from datetime import datetime, timedelta
+from pathlib import Path
 from typing import Any, Literal, Self
 
 from pydantic import Field, ValidationError, ValidatorFunctionWrapHandler, field_validator, model_validator
@@ -49,6 +50,13 @@ class Settings(BaseSettings):
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
     sentry_dsn: str | None = Field(default=None, repr=False)
     sentry_environment: str = "production"
+
+    # The console (`fleet console`). The tokens are digests; whose addresses may say what a proxy says of a request.
+    console_host: str = "127.0.0.1"
+    console_port: int = Field(default=8310, ge=0, le=65535)
+    console_tokens: str | None = Field(default=None, repr=False)
+    console_tokens_file: Path | None = None
+    console_proxies: str = ""
 
     # What systemd tells its services, by systemd's own names.
     notify_socket: str | None = Field(default=None, validation_alias="NOTIFY_SOCKET")

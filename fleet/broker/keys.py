@@ -223,8 +223,13 @@ def processes_seen(namespace: str) -> str:
     return f"{namespace}:fleet:processes:seen"
 
 
+def audit(namespace: str) -> str:
+    """The stream of what people did, where no database keeps it; permanent, capped in length."""
+    return f"{namespace}:fleet:audit"
+
+
 PERMANENT = (
     *(epoch, schedule, revisions, marks, paused, runs, runs_by_hand),
-    *(processes, processes_seen, heartbeats, beats, awaited, workers, catalogue),
+    *(processes, processes_seen, heartbeats, beats, awaited, workers, catalogue, audit),
 )
 """Keys that stand without an expiry on purpose; so do an entry's ledger and Dramatiq's queues, bodies, dead letters."""
