@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import getpass
 import socket
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -56,8 +56,8 @@ def note(
     after: str | None = None,
 ) -> None:
     """Write a row down; raises what redis-py raises when neither the database nor Redis took it."""
-    row = Row(clock.real_now(), *(text[:_LONGEST] for text in (who, what, subject, because)))
-    row = replace(row, before=before and before[:_LONGEST], after=after and after[:_LONGEST])
+    told = [_writable(text) for text in (who, what, subject, because)]
+    row = Row(clock.real_now(), *told, before and _writable(before), after and _writable(after))
     engine = _database()
     if engine is None or not _stored(engine, broker.namespace, row):
         told = {name: value for name, value in asdict(row).items() if value is not None and name != "at"}
@@ -85,6 +85,12 @@ def own_user() -> str:
     except (KeyError, OSError):  # a container's user without a name
         user = "somebody"
     return f"{user} on {socket.gethostname()}"
+
+
+def _writable(text: str) -> str:
+    """What every store takes: an id of a message may hold any bytes."""
+    shown = "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in text[:_LONGEST])
+    return shown.encode(errors="backslashreplace").decode()[:_LONGEST]
 
 
 def _database() -> Engine | None:

@@ -142,7 +142,7 @@ def scan(
 ) -> tuple[list[DeadLetter], int | None]:
     """The matching ones of a queue's next letters from a place on, at most `PAGE` of them; and where to go on."""
     ids = _ids(broker, keys.dead(broker.namespace, queue), *which.span(), start)[:most]
-    found = list(filter(which.matches, _read(broker, queue, ids)))
+    found = list(filter(which.matches, _read(broker, queue, ids))) if ids else []
     return found, start + len(ids) if len(ids) == min(most, PAGE) else None
 
 

@@ -52,7 +52,7 @@ class Renderer:
             lstrip_blocks=True,
         )
         self._environment.filters |= {"span": span, "fine": _fine, "ago": _ago, "clock": _clock, "when": _when}
-        self._environment.filters |= {"scrub": scrub, "address": address}
+        self._environment.filters |= {"scrub": scrub, "address": address, "brief": _brief}
         self._environment.globals |= {"link": link, "runbook": desk.runbook}
         self._environment.globals["ui"] = self._environment.get_template("ui.html").module
 
@@ -99,6 +99,11 @@ def link(path: str, **query: object) -> str:
 
 def scrub(text: str) -> str:
     return text
+
+
+def _brief(id: str) -> str:
+    """Enough of an id to tell it from its neighbours; an entry's messages keep their entry."""
+    return id if len(id) <= 24 or "@" in id else f"{id[:13]}…"
 
 
 def _fine(duration: timedelta | None) -> str:

@@ -65,16 +65,26 @@ class Runbook:
 
         parser = MarkdownIt("commonmark", {"html": False}).enable("table")
         made = parser.render(_ANCHOR.sub("", self.text))
-        made = re.sub(r"<tr>\s*<td>(.*?)</td>", _with_ids, made, flags=re.DOTALL)
+        made = re.sub(r"<table>.*?</table>", _table, made, flags=re.DOTALL)
         made = re.sub(r"<h(\d)>(.*?)</h\1>", _heading, made, flags=re.DOTALL)
         # Links lead into the source tree, which is not served.
         return Markup(re.sub(r'<a href="(?!https?:|#)[^"]*">(.*?)</a>', r"\1", made, flags=re.DOTALL))
 
 
-def _with_ids(row: re.Match[str]) -> str:
-    names = re.findall(r"<code>([a-z][a-z0-9]*(?:_[a-z0-9]+)+)</code>", row[1])
-    marks = "".join(f'<span id="{_slug(name)}"></span>' for name in names)
-    return f"<tr><td>{marks}{row[1]}</td>"
+def _table(found: re.Match[str]) -> str:
+    """With an id for each name in a first cell, and in each cell the name of its column, for a narrow screen."""
+    labels = re.findall(r"<th>(.*?)</th>", found[0], flags=re.DOTALL)
+
+    def row(cells: re.Match[str]) -> str:
+        made = re.findall(r"<td>(.*?)</td>", cells[1], flags=re.DOTALL)
+        names = re.findall(r"<code>([a-z][a-z0-9]*(?:_[a-z0-9]+)+)</code>", made[0])
+        marks = "".join(f'<span id="{_slug(name)}"></span>' for name in names)
+        made[0] = marks + made[0]
+        told = (f'<td data-label="{label}">{cell}</td>' for label, cell in zip(labels, made, strict=False))
+        return f"<tr>{''.join(told)}</tr>"
+
+    body = re.sub(r"<tr>((?:\s*<td>.*?</td>)+)\s*</tr>", row, found[0], flags=re.DOTALL)
+    return body.replace("<table>", '<table class="stack">')
 
 
 def _heading(found: re.Match[str]) -> str:

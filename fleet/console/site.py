@@ -103,4 +103,14 @@ def _failures(renderer: Renderer) -> dict[Any, Any]:
         why = f"{error}. Lanes and beats go on trying by themselves, and say redis_back when it answers again."
         return await show(request, 503, "Redis does not answer", why)
 
-    return {HTTPException: http, NotDeclared: undeclared, FleetError: refused, redis.RedisError: away}
+    async def at_odds(request: Request, error: redis.RedisError) -> Response:
+        return await show(request, 500, "Redis refused this", str(error))
+
+    return {
+        HTTPException: http,
+        NotDeclared: undeclared,
+        FleetError: refused,
+        redis.RedisError: at_odds,
+        redis.ConnectionError: away,
+        redis.TimeoutError: away,
+    }

@@ -44,6 +44,16 @@ class LaneRow:
         return self.serving * self.lane.threads
 
     @property
+    def used(self) -> float:
+        """The part of its places that is taken."""
+        return self.running / self.places if self.places else 0.0
+
+    @property
+    def full(self) -> str:
+        """The tone of its bar: whether a message that comes now has to wait for one that runs."""
+        return "warn" if self.places and self.running >= self.places else ""
+
+    @property
     def left(self) -> int:
         """Messages that have not ended."""
         return sum(queue.left for queue in self.queues)
