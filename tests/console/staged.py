@@ -21,6 +21,14 @@ from fleet.workers.presence import Job, Presence, Report, present
 
 MINUTE = timedelta(minutes=1)
 TERM = 41
+_RUN = text(
+    "INSERT INTO agent_runs (kind, status, outcome, idempotency_key, customer, input, queued_at) "
+    "VALUES (:kind, :status, :outcome, :key, 'c', '{}', :at)"
+)
+_UPLOAD = text(
+    "INSERT INTO upload_batches (status, customer, files_total, files_done, queued_at) "
+    "VALUES ('reading', 'c', 95, 61, :at)"
+)
 _HOSTS = ("night-1", "night-2")
 
 
@@ -48,9 +56,7 @@ def whole(broker: FleetBroker, app: App, engine: Engine | None) -> Staged:
     waiting(broker, "transaction_sync", 1_204, age=MINUTE)
     waiting(broker, "agent_batch", 12, age=4 * MINUTE)
     dead_letters(broker, "agent_batch", 7, "run_evals", "deadline", "DeadlineExceeded: timed out after 340 of 1772")
-    dead_letters(
-        broker, "transaction_postprocess", 31, "read_attachment", "failed", "ModelUnavailable: 503 after 5 tries"
-    )
+    dead_letters(broker, "transaction_postprocess", 31, "read_attachment", "failed", "ModelUnavailable: 503")
     ledgers(broker, app)
     if engine is not None:
         runs(engine)
@@ -159,24 +165,8 @@ def runs(engine: Engine) -> None:
     ]
     began = datetime.now(UTC) - timedelta(minutes=19)
     with engine.begin() as connection:
+        connection.execute(text("TRUNCATE agent_runs, upload_batches CASCADE"))
         for number, (kind, status, outcome) in enumerate(kinds):
-            connection.execute(
-                text(
-                    "INSERT INTO agent_runs (kind, status, outcome, idempotency_key, customer, input, queued_at) "
-                    "VALUES (:kind, :status, :outcome, :key, 'c', '{}', :at)"
-                ),
-                {
-                    "kind": kind,
-                    "status": status,
-                    "outcome": outcome,
-                    "key": uuid.uuid4().hex,
-                    "at": began + number * MINUTE,
-                },
-            )
-        connection.execute(
-            text(
-                "INSERT INTO upload_batches (status, customer, files_total, files_done, queued_at) "
-                "VALUES ('reading', 'c', 95, 61, :at)"
-            ),
-            {"at": began},
-        )
+            told = {"kind": kind, "status": status, "outcome": outcome, "key": uuid.uuid4().hex}
+            connection.execute(_RUN, {**told, "at": began + number * MINUTE})
+        connection.execute(_UPLOAD, {"at": began})

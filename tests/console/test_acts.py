@@ -110,7 +110,7 @@ def test_a_letter_that_died_after_the_page_was_shown_is_not_touched(client: Clie
 
 
 def test_a_thousand_letters_at_most_are_touched_and_the_page_says_so(client: Client, broker: FleetBroker) -> None:
-    fill(broker, 1_200, queue="charging")
+    fill(broker, 1_200, queue="charging", died=1_000)
     acting = client()
     shown = acting.get("/dead/act?do=discard&queue=charging").text
     assert "1,000 letters would be" in shown and "At most 1,000 at a time" in shown

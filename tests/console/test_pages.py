@@ -62,7 +62,7 @@ def test_the_lanes_page_shows_depth_age_and_every_job_with_its_budget(client: Cl
 
 def test_the_beats_page_says_who_leads_since_when_in_which_term(client: Client, fleet: staged.Staged) -> None:
     shown = words(client().get("/beats").text)
-    assert "Term 41 is held by night-1, pid 77 , for 3h12m" in shown
+    assert "Term 41 is held by night-1, pid 77, for 3h12m" in shown
     assert "follows" in shown
 
 
@@ -76,7 +76,7 @@ def test_a_paused_entry_and_its_ledger_are_shown(client: Client, fleet: staged.S
 
 def test_runs_are_shown_with_their_progress_those_for_a_person_first(client: Client, fleet: staged.Staged) -> None:
     shown = words(client().get("/runs").text)
-    assert "1 submit needs review" in shown and "61 of 95" in shown
+    assert "1 submit needs review oldest" in shown and "61 of 95" in shown
     only = words(client().get("/runs?which=review").text)
     assert "ask by its key, then mark it" in only and "61 of 95" not in only
     assert words(client().get("/runs?which=open&kind=upload").text).count("changed") == 1
