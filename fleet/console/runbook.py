@@ -84,7 +84,7 @@ def _table(found: re.Match[str]) -> str:
         return f"<tr>{''.join(told)}</tr>"
 
     body = re.sub(r"<tr>((?:\s*<td>.*?</td>)+)\s*</tr>", row, found[0], flags=re.DOTALL)
-    return body.replace("<table>", '<table class="stack">')
+    return body.replace("<table>", '<table class="stack">').replace("<th>", '<th scope="col">')
 
 
 def _heading(found: re.Match[str]) -> str:

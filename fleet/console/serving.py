@@ -79,6 +79,7 @@ def _listen(host: str, port: int) -> socket.socket:
         made = socket.socket(family)
         made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         made.bind(address)
+        made.listen()  # before it is said where: whoever reads that may come at once
     except OSError as error:
         raise AddressUnusable(host, port, error) from None
     return made
