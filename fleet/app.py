@@ -28,6 +28,7 @@ from fleet.actor import FleetActor
 from fleet.broker import FleetBroker
 from fleet.declarations import Budget, Entry, Lane, Retry
 from fleet.errors import DeclarationInvalid, NotDeclared, RoomMissing, ShadowedRoom
+from fleet.thresholds import DEFAULT, Thresholds
 
 if TYPE_CHECKING:
     from fleet.settings import Settings
@@ -141,6 +142,20 @@ def janitors(app: App) -> dict[str, ModuleType]:
 def beat(app: App) -> None:
     """Run a beat replica of a loaded application; the beat's room stands above this one and is found by name."""
     importlib.import_module("beat.__main__").run(app)
+
+
+def thresholds() -> tuple[Thresholds, Mapping[str, Thresholds]]:
+    """The default limits of queues, and an application's own by queue; after `load`, which sets the path.
+
+    Raises `DeclarationInvalid`, or whatever importing `config.thresholds` raises.
+    """
+    if not (importlib.util.find_spec("config") and importlib.util.find_spec("config.thresholds")):
+        return DEFAULT, MappingProxyType({})
+    module = importlib.import_module("config.thresholds")
+    declared = getattr(module, "THRESHOLDS", None)
+    if not isinstance(declared, Mapping) or not all(isinstance(one, Thresholds) for one in declared.values()):
+        raise DeclarationInvalid(f"{module.__file__}: THRESHOLDS must map queues to Thresholds.")
+    return DEFAULT, MappingProxyType(dict(declared))
 
 
 def _import_room(room: str, folder: Path) -> ModuleType:

@@ -14,7 +14,17 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fleet import app as application
-from fleet import cli_beat, cli_broker, cli_console, cli_dead, cli_janitor, cli_outbox, cli_pgstat, cli_steps
+from fleet import (
+    cli_beat,
+    cli_broker,
+    cli_console,
+    cli_dead,
+    cli_janitor,
+    cli_night,
+    cli_outbox,
+    cli_pgstat,
+    cli_steps,
+)
 from fleet.errors import FleetError
 
 if TYPE_CHECKING:
@@ -147,6 +157,7 @@ def _advice(app: application.App) -> object:
 
 
 cli_beat.add_to(cli)
+cli_night.add_to(cli)
 cli_pgstat.add_to(cli)
 cli_steps.add_to(cli)
 

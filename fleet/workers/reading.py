@@ -32,11 +32,11 @@ class MessageNewer(FleetError):
 
 
 class FleetMessage(MessageProxy):
-    """A message and where it was fetched."""
+    """A message, where it was fetched, and from when it was due if a stock producer delayed it (real milliseconds)."""
 
-    def __init__(self, message: Message[Any], fetched: Fetched) -> None:
+    def __init__(self, message: Message[Any], fetched: Fetched, due: object = None) -> None:
         super().__init__(message)
-        self.fetched = fetched
+        self.fetched, self.due = fetched, due
 
 
 def read(one: Fetched) -> FleetMessage:
@@ -56,11 +56,11 @@ def read(one: Fetched) -> FleetMessage:
             f"The message has fields that this worker's Dramatiq does not know: {', '.join(unknown)[:200]}. "
             f"Was it sent by a newer one? Upgrade the workers, then requeue it."
         ) from error
-    message.options.pop("eta", None)  # of a stock producer: its delay is over
+    eta = message.options.pop("eta", None)  # of a stock producer: its delay is over
     message.options["redis_message_id"] = one.id
     if message.queue_name.endswith(".DQ"):
         message = message.copy(queue_name=q_name(message.queue_name))
-    return FleetMessage(message, one)
+    return FleetMessage(message, one, eta)
 
 
 def _fields_to_come(body: bytes) -> list[str]:
