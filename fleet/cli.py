@@ -14,7 +14,17 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fleet import app as application
-from fleet import cli_beat, cli_broker, cli_dead, cli_janitor, cli_night, cli_outbox, cli_pgstat, cli_steps
+from fleet import (
+    cli_beat,
+    cli_broker,
+    cli_console,
+    cli_dead,
+    cli_janitor,
+    cli_night,
+    cli_outbox,
+    cli_pgstat,
+    cli_steps,
+)
 from fleet.errors import FleetError
 
 if TYPE_CHECKING:
@@ -205,6 +215,7 @@ def drain(
 
 cli.add_typer(cli_dead.cli, name="dead")
 cli.add_typer(cli_broker.cli, name="broker")
+cli.add_typer(cli_console.cli, name="console")
 cli.add_typer(cli_janitor.cli, name="janitor")
 cli.add_typer(cli_outbox.cli, name="outbox")
 

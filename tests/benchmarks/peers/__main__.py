@@ -1,8 +1,7 @@
 """`python -m tests.benchmarks.peers [--only NAME] [--peer NAME] [--rounds N] [--json FILE]`: Nightshift beside others.
 
-Each library runs in an environment of its own, made from hashed requirements (`make bench-peers`), on one embedded Valkey
-without persistence. Contenders take turns; medians are printed, and how many times better ours is than the best of stock
-Dramatiq and than each peer. What a library cannot do is said in its place.
+Each library runs in an environment of its own, made from hashed requirements (`make bench-peers`), on one embedded
+Valkey without persistence. Contenders take turns; medians are printed. What a library cannot do is said in its place.
 """
 
 from __future__ import annotations

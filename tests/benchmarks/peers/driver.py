@@ -1,4 +1,4 @@
-"""What a peer's module is asked on its command line, the same for all: send so many, send at a pace, or become a worker.
+"""What a peer's module is asked on its command line, the same for all.
 
 MODULE send JOB COUNT            one call a message; prints messages a second
 MODULE many JOB COUNT            the fastest way the library documents; prints messages a second
