@@ -1,4 +1,4 @@
-"""The GitHub workflow without GitHub: it fits the schema, may only read, and runs what the README tells people to run."""
+"""The GitHub workflow without GitHub: it fits the schema, may only read, and runs what the README says to run."""
 
 from __future__ import annotations
 
