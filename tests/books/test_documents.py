@@ -106,12 +106,12 @@ def test_reading_needs_no_network(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 
 def test_the_engine_leaves_no_device_id_and_reports_nothing_to_its_maker(tmp_path: Path) -> None:
-    home = tmp_path / "home"
+    home, scan = tmp_path / "home", picture(tmp_path / "scan.png", [("TOTAL", "12.50")])
     home.mkdir()
-    program = "from books import documents; documents._ocr_engine(); print('made')"
+    program = f"import pathlib; from books import documents; print(documents.read(pathlib.Path({str(scan)!r})).method)"
     here = {"HOME": str(home), "PATH": os.environ["PATH"], "PYTHONPATH": child_path(Path(__file__).parents[2])}
     done = subprocess.run([sys.executable, "-c", program], env=here, capture_output=True, text=True, timeout=60)
-    assert done.stdout == "made\n", done.stderr
+    assert done.stdout == "ocr\n", done.stderr
     assert list(home.rglob("*")) == []
 
 
