@@ -24,6 +24,7 @@ from fleet.app import App, load, process_broker, settings
 from fleet.broker import FleetBroker
 from fleet.broker.connection import client_from
 from fleet.clock import configure as configure_clock
+from fleet.ledger import VERDICTS
 from fleet.logs import configure as configure_logs
 from fleet.logs import get_logger
 from fleet.servers import wait_for_broker
@@ -67,6 +68,7 @@ class _Replica:
         self._broker = broker
         assert configured.redis_url is not None
         self._entries, now = len(app.schedule), Now()
+        metrics.begin_beat([entry.name for entry in app.schedule], VERDICTS)
         self._leader = Leader(
             client_from(configured.redis_url, answers_within=configured.leader_renewal),
             broker.namespace,
