@@ -37,7 +37,7 @@ def test_every_command_and_healthcheck_is_one_that_the_command_line_takes(name: 
     lines = [body["command"]] + ([body["healthcheck"]["test"][1:]] if "healthcheck" in body else [])
     for program, command, *arguments in lines:
         if program == "python":
-            compile(arguments[1], name, "exec")
+            compile(arguments[0], name, "exec")
             continue
         assert program == "fleet"
         known = group.commands[command]  # type: ignore[attr-defined]
