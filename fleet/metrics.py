@@ -95,6 +95,7 @@ EXPORTED: tuple[Metric, ...] = (
     _read("fleet_queue_consumers", "queue", "Workers alive that take messages of a queue"),
     _read("fleet_alerts_open", "kind", "Alerts of the fleet's own that are open"),
     _read("fleet_allowance", "entry", "Places that the balancer allows an elastic entry now"),
+    _read("fleet_quota_size", "quota", "Places of a quota in all"),
     _read("fleet_quota_places", "quota holder", "Places of a quota that are taken (people, batch)"),
 )
 

@@ -124,3 +124,16 @@ def of_alerts(alerts: Iterable[Alert]) -> Iterator[Read]:
     """How many alerts of each kind are open."""
     for kind, count in Counter(alert.kind for alert in alerts).items():
         yield "fleet_alerts_open", (kind,), count
+
+
+def of_allowances(places: Mapping[str, int]) -> Iterator[Read]:
+    """What elastic entries are allowed now, by entry."""
+    for entry, count in places.items():
+        yield "fleet_allowance", (entry,), count
+
+
+def of_quota(quota: str, size: int, *, people: int, batch: int) -> Iterator[Read]:
+    """One quota's places: in all, and taken by either."""
+    yield "fleet_quota_size", (quota,), size
+    yield "fleet_quota_places", (quota, "people"), people
+    yield "fleet_quota_places", (quota, "batch"), batch
