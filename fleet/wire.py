@@ -5,6 +5,7 @@ Message options of Nightshift: `entry` and `slot` on the message of a slot, `ori
 `nonce` is drawn at each fire, since the id of a slot's message is always the same. What a person fires by hand has an
 `entry` and a `nonce`, and no `slot`. All instants are night time. `lost` is a sentence on a message that stands for a
 job which was cut off (its id is the job's and `-lost`): instead of the body, `on_lost` of its actor is called.
+`left` counts how often workers of another release, which could not run it, left a message to others.
 `delivery` is never sent: on what `on_lost` is called with it names the one delivery that was cut off, where another may
 be running.
 
@@ -24,6 +25,7 @@ EXPIRES_AT = "expires_at"
 ASKED_AT = "asked_at"
 LOST, LOST_SUFFIX = "lost", "-lost"
 DELIVERY = "delivery"
+LEFT = "left"
 TIME_LIMIT, MAX_AGE = "time_limit", "max_age"
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
