@@ -248,6 +248,11 @@ def chains(namespace: str, entry: str) -> str:
     return f"{namespace}:fleet:chains:{entry}"
 
 
+def measures(namespace: str, entry: str) -> str:
+    """What full chunks of an elastic entry took in all: chunks, rows, cpu_us, wall_us; ends a day after the last."""
+    return f"{namespace}:fleet:measures:{entry}"
+
+
 def balance_off(namespace: str) -> str:
     """Stands while a person has the balancer off: by whom, when and why (JSON); permanent."""
     return f"{namespace}:fleet:balance-off"

@@ -19,8 +19,8 @@ from fleet.errors import ServerRefused
 
 _ON_A_KEY: dict[str, tuple[str, ...]] = {
     "": (
-        *("DEL", "EXISTS", "GET", "HGETALL", "HKEYS", "HLEN", "INCR", "LLEN", "LPOP", "PTTL", "SCARD", "SMEMBERS"),
-        *("WATCH", "XLEN", "ZCARD"),
+        *("DEL", "EXISTS", "GET", "GETDEL", "HGETALL", "HKEYS", "HLEN", "INCR", "LLEN", "LPOP", "MGET", "PTTL"),
+        *("SCARD", "SMEMBERS", "WATCH", "XLEN", "ZCARD"),
     ),
     "1": ("EXPIRE", "HDEL", "HEXISTS", "HGET", "HMGET", "LINDEX", "LPUSH", "PEXPIRE", "RPUSH", "SADD", "SET"),
     "m": ("SISMEMBER", "SREM", "ZMSCORE", "ZREM", "ZSCORE"),
@@ -28,6 +28,7 @@ _ON_A_KEY: dict[str, tuple[str, ...]] = {
     "0 1": ("HSET", "HSETNX", "ZADD", "ZRANGE", "ZREMRANGEBYSCORE", "ZRANGEBYSCORE", "ZREVRANGE", "HINCRBY"),
     "* field value": ("XADD",),
     "+ -": ("XREVRANGE",),
+    "- +": ("XRANGE",),
 }
 """The commands that scripts and processes give on keys, by arguments that each could have behind its key."""
 _ON_NO_KEY = ("MULTI", "EXEC", "PING", "TIME", "UNSUBSCRIBE", "UNWATCH", "SELECT 0", "SCRIPT LOAD x", "EVALSHA x 0")
