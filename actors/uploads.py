@@ -1,4 +1,4 @@
-"""What a person just uploaded, and looks at again in a minute: the same lane's work as its backlogs, and fetched first."""
+"""What a person just uploaded, and looks at again in a minute: work of the lane that is fetched before its backlogs."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """One chunk of a backlog: some rows, one at a time, each taken when its turn comes and never twice at once.
 
-A chunk ends with its number of rows, with an empty backlog, after a minute (so that what a person just uploaded need
+A chunk ends with its number of rows, with an empty backlog, after two minutes (so that what a person just uploaded need
 not wait for longer), with half of its soft budget (so that a row which then times out is itself to blame), and when
 nobody answers: a model that is parked, away, or without a place for batch is not asked for the next row either. Its
 rows wait in the backlog; the balancer begins the chain again in a minute.
@@ -41,7 +41,7 @@ log = get_logger(__name__)
 Row = TypeVar("Row", Attachment, AgentRun)
 T = TypeVar("T")
 
-LASTS = timedelta(minutes=1)  # a night duration, as the model's answers are
+LASTS = timedelta(minutes=2)  # a night duration, as the model's answers are
 MOST_TRIES = 3  # what a model answered wrongly three times, asked twice each, it will answer wrongly
 
 

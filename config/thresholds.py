@@ -22,8 +22,10 @@ THRESHOLDS = {
     "transaction_sync": Threshold(ready=5_000, dead=20, oldest_age=timedelta(hours=1)),
     # A message a subscription, once a day; an hour later the gateway is down.
     "charging": Threshold(ready=5_000, dead=0, oldest_age=timedelta(hours=1)),
-    # An upload of 95 files takes its time, and the sweep at 04:00 sends what its own calls left.
-    "transaction_postprocess": Threshold(ready=1_000, dead=10, oldest_age=timedelta(hours=2)),
+    # An upload of 95 files takes its time; several at once are a busy morning.
+    "uploads": Threshold(ready=1_000, dead=10, oldest_age=timedelta(hours=2)),
+    # A message a chain of a backlog; the backlog itself is the balancer's to watch.
+    "transaction_postprocess": Threshold(ready=50, dead=10, oldest_age=timedelta(hours=2)),
     # Nobody watches; the morning does.
     "agent_batch": Threshold(ready=500, dead=5, oldest_age=timedelta(hours=3)),
     # A person watches a spinner.

@@ -18,7 +18,7 @@ class BatchStatus(StrEnum):
     READING = "reading"  # its files are out; each one's end counts, and the last one's ends it
     DONE = "done"  # every file was read
     DONE_WITH_ERRORS = "done_with_errors"  # every file has ended, and some were not read; `outcome` says how many
-    FAILED = "failed"  # its files were not sent out (too many, a deadline, or given up); `outcome` says why
+    FAILED = "failed"  # its files were not sent out (a deadline, or given up); `outcome` says why
 
 
 class UploadBatch(Lease, Base):
