@@ -112,7 +112,8 @@ def _take(size: int, token: str) -> Sequence[Transaction]:
     taken = {"sorting_message": token, "sorting_until": func.now() + TAKEN_FOR}
     with session() as s:
         own = s.scalars(select(Transaction.id).where(_HELD, Transaction.sorting_message == token)).all()
-        ours = update(Transaction).where(or_(Transaction.id.in_(free), Transaction.id.in_(own)), _WAITS)
+        ids = [*own, *s.scalars(free)]  # two conditions by subquery in one UPDATE would read the whole table
+        ours = update(Transaction).where(Transaction.id.in_(ids), _WAITS)
         rows = s.scalars(ours.values(**taken).returning(Transaction), execution_options=_UNSYNCED).all()
     turn = {row_id: number for number, row_id in enumerate(chosen)}
     return sorted(rows, key=lambda row: (turn.get(row.id, -1), row.id))
