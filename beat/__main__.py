@@ -17,7 +17,8 @@ from beat.fire import Firer
 from beat.firing import Firing
 from beat.leader import Leader
 from beat.now import Now
-from fleet import metrics
+from beat.probing import ANSWERS_WITHIN, Probing
+from fleet import metrics, sentry
 from fleet.app import App, load, process_broker, settings
 from fleet.broker import FleetBroker
 from fleet.broker.connection import client_from
@@ -40,6 +41,7 @@ def run(app: App) -> None:
     for entry in app.schedule:
         app.actor(entry.actor)
     broker, configured = process_broker(), settings()
+    reports = sentry.begin(configured)
     client = broker.client  # `SettingsInvalid` without a URL
     replica = _Replica(app, broker, configured)
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -53,6 +55,8 @@ def run(app: App) -> None:
         replica.run(where)
     finally:
         presence.stop()
+        if reports:
+            sentry.flush()
 
 
 class _Replica:
@@ -73,6 +77,12 @@ class _Replica:
         firer = Firer(broker, self._leader, app.schedule, now)
         self._firing = Firing(firer, now, lambda: self._alarm.set_again())
         self._alarm = AlarmClock(app.schedule, self._firing.ring, now)
+        self._probing = Probing(
+            broker,
+            client_from(configured.redis_url, answers_within=ANSWERS_WITHIN),
+            self._leader.leads,
+            self.ready,
+        )
         self._resigned = threading.Event()
 
     def run(self, where: str) -> None:
@@ -84,10 +94,12 @@ class _Replica:
         )
         self._alarm.start()
         self._leader.start()
+        self._probing.start()
         log.info("beat_started", token=self._leader.token, entries=self._entries, metrics=where)
         try:
             self._firing.run()
         finally:
+            self._probing.stop()
             self._leader.stop()
             self._alarm.stop()
             log.info("beat_ended", token=self._leader.token)

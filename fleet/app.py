@@ -28,7 +28,9 @@ from fleet.actor import FleetActor
 from fleet.broker import FleetBroker
 from fleet.declarations import Budget, Entry, Lane, Retry
 from fleet.errors import DeclarationInvalid, NotDeclared, RoomMissing, ShadowedRoom
+from fleet.payloads import PayloadEncoder
 from fleet.quota import Quota
+from fleet.thresholds import DEFAULT, Thresholds
 
 if TYPE_CHECKING:
     from fleet.settings import Settings
@@ -78,6 +80,7 @@ def process_broker() -> FleetBroker:
     """This process's broker, made at the first declaration; becomes Dramatiq's global broker too."""
     broker = FleetBroker(settings, middleware=importlib.import_module("middleware").default_order())
     dramatiq.set_broker(broker)
+    dramatiq.set_encoder(PayloadEncoder(lambda: settings().payload_keys, lambda: settings().payload_seal))
     return broker
 
 
@@ -146,6 +149,20 @@ def janitors(app: App) -> dict[str, ModuleType]:
 def beat(app: App) -> None:
     """Run a beat replica of a loaded application; the beat's room stands above this one and is found by name."""
     importlib.import_module("beat.__main__").run(app)
+
+
+def thresholds() -> tuple[Thresholds, Mapping[str, Thresholds]]:
+    """The default limits of queues, and an application's own by queue; after `load`, which sets the path.
+
+    Raises `DeclarationInvalid`, or whatever importing `config.thresholds` raises.
+    """
+    if not (importlib.util.find_spec("config") and importlib.util.find_spec("config.thresholds")):
+        return DEFAULT, MappingProxyType({})
+    module = importlib.import_module("config.thresholds")
+    declared = getattr(module, "THRESHOLDS", None)
+    if not isinstance(declared, Mapping) or not all(isinstance(one, Thresholds) for one in declared.values()):
+        raise DeclarationInvalid(f"{module.__file__}: THRESHOLDS must map queues to Thresholds.")
+    return DEFAULT, MappingProxyType(dict(declared))
 
 
 def _import_room(room: str, folder: Path) -> ModuleType:

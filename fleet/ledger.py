@@ -8,6 +8,7 @@ Not guaranteed: that a fired slot's message has run; its end stands where the wo
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal
@@ -54,6 +55,16 @@ def read(client: redis.Redis, namespace: str, entry: str, most: int | None = Non
     """An entry's lines, oldest first; with `most` only the last so many."""
     found: Any = client.xrevrange(keys.ledger(namespace, entry), count=most)
     return [_line(entry, id, fields) for id, fields in reversed(found)]
+
+
+def since(client: redis.Redis, namespace: str, entries: Iterable[str], instant: datetime) -> list[LedgerLine]:
+    """The lines of these entries that were written since a real instant, by the server's clock; one round trip."""
+    names = list(entries)
+    with client.pipeline(transaction=False) as pipe:
+        for name in names:
+            pipe.xrange(keys.ledger(namespace, name), min=wire.to_ms(instant))
+        found: Any = pipe.execute()
+    return [_line(name, id, fields) for name, rows in zip(names, found, strict=True) for id, fields in rows]
 
 
 def _line(entry: str, id: bytes, fields: dict[bytes, bytes]) -> LedgerLine:

@@ -12,6 +12,7 @@ from middleware.budget import BudgetGrant
 from middleware.check_ins import CronCheckIns
 from middleware.event_loop import EventLoop
 from middleware.expiry import Expiry
+from middleware.flow import FlowCounts
 from middleware.log_context import LogContext
 from middleware.metrics import Metrics
 from middleware.retries import LaneRetries
@@ -34,6 +35,7 @@ def default_order() -> list[Middleware]:
         EventLoop(),  # has no hooks around a message, so its place is free: the loop that async actors run on
         Pipelines(),  # stock order from here: a pipeline's next message goes out only for what Retries did not repeat
         Callbacks(),  # beside Pipelines: what it sends inherits expiry and origin, so below CurrentMessage and Expiry
+        FlowCounts(),  # below all that refuse a message: what it counts begins; above LaneRetries, to know what ended
         LaneRetries(),  # after-hooks: first of all decides whether a failure is final
         BudgetGrant(),  # innermost: nothing may run between the grant and the body
     ]

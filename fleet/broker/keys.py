@@ -223,6 +223,41 @@ def processes_seen(namespace: str) -> str:
     return f"{namespace}:fleet:processes:seen"
 
 
+def of_probing(namespace: str, name: str) -> list[str]:
+    """The seven keys of a queue that a probe reads, in the script's order."""
+    return [
+        queue(namespace, name),
+        suspects(namespace, name),
+        bodies(namespace, name),
+        queue(namespace, delayed(name)),
+        bodies(namespace, delayed(name)),
+        due(namespace, name),
+        dead(namespace, name),
+    ]
+
+
+def flow(namespace: str, minute: int) -> str:
+    """What processes counted in a night minute (since 1970): figure -> count; expires after twenty night minutes."""
+    return f"{namespace}:fleet:flow:{minute}"
+
+
+def readings(namespace: str) -> str:
+    """The newest reading of all queues: `at`, `minute`, `reading` (JSON), and `by:<who>` when each took its last;
+    expires after a night day without one."""
+    return f"{namespace}:fleet:readings"
+
+
+def history(namespace: str) -> str:
+    """The stream of readings, a compact one a night minute, capped; expires after two night days without one."""
+    return f"{namespace}:fleet:readings:history"
+
+
+def alerts(namespace: str) -> str:
+    """kind:subject -> its episode (JSON), pending, open, or closed and not yet said; expires after a night week
+    without a judge."""
+    return f"{namespace}:fleet:alerts"
+
+
 def quota(namespace: str, name: str, holder: str) -> str:
     """The places of a quota that people, or batch, hold: each with the end of its lease; expires with the last."""
     return f"{namespace}:fleet:quota:{name}:{holder}"

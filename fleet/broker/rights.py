@@ -25,10 +25,11 @@ _ON_A_KEY: dict[str, tuple[str, ...]] = {
     "1": ("EXPIRE", "HDEL", "HEXISTS", "HGET", "HMGET", "LINDEX", "LPUSH", "PEXPIRE", "RPUSH", "SADD", "SET"),
     "m": ("SISMEMBER", "SREM", "ZMSCORE", "ZREM", "ZSCORE"),
     "KEY RIGHT LEFT": ("LMOVE",),
-    "0 1": ("HSET", "HSETNX", "ZADD", "ZRANGE", "ZREMRANGEBYSCORE", "ZRANGEBYSCORE", "ZREVRANGE", "HINCRBY"),
+    "0 1": ("LRANGE", "HSET", "HSETNX", "ZADD", "ZRANGE", "ZREMRANGEBYSCORE", "ZRANGEBYSCORE", "ZREVRANGE", "HINCRBY"),
     "* field value": ("XADD",),
     "+ -": ("XREVRANGE",),
     "- +": ("XRANGE",),
+    "0 +inf": ("ZCOUNT",),
 }
 """The commands that scripts and processes give on keys, by arguments that each could have behind its key."""
 _ON_NO_KEY = ("MULTI", "EXEC", "PING", "TIME", "UNSUBSCRIBE", "UNWATCH", "SELECT 0", "SCRIPT LOAD x", "EVALSHA x 0")

@@ -30,9 +30,11 @@ from fleet.catalogue import publish_catalogue
 from fleet.clock import clock
 from fleet.declarations import Lane
 from fleet.errors import ServerUnreachable
+from fleet.flow import Flow
 from fleet.logs import get_logger
 from fleet.servers import wait_for_broker
 from fleet.workers.isolation import Isolation
+from fleet.workers.lane_cpu import LaneCpu
 from fleet.workers.presence import Presence
 from fleet.workers.process import Child
 from fleet.workers.recycling import Recycling
@@ -71,6 +73,8 @@ class Supervisor:
         self._recycling = Recycling(lane)
         self._isolation = Isolation(app.root, lane, self._rooms)
         self._vitals = Vitals(lane, Systemd.of(settings()))
+        self._flow = Flow(self._broker.client, self._broker.namespace)
+        self._cpu = LaneCpu(lane.name, self._flow)
         self._said_unreaped = False
         self._redis_again_at = 0.0  # one call that times out a turn: a Redis that hangs must not hang the loop
 
@@ -91,6 +95,7 @@ class Supervisor:
         presence.start()
         watch.start()
         relaying.start()
+        self._flow.start()
         for fork in [fork for middleware in self._broker.middleware for fork in middleware.forks]:
             # Stock's command runs them beside its workers; a supervisor has children that take messages, and no others.
             log.warning("fork_not_run", function=f"{fork.__module__}:{fork.__name__}", instead="a process of its own")
@@ -103,6 +108,7 @@ class Supervisor:
                 self._tick()
             self._drain()
         finally:
+            self._flow.stop()
             relaying.stop()
             watch.stop()
             presence.stop()
@@ -156,6 +162,7 @@ class Supervisor:
             else:
                 self._look_after(child, now, draining)
         self._vitals.look(self._children, waiting=len(self._restarts), now=now, draining=draining)
+        self._cpu.look(self._children, now)
         self._settle_with_redis()
         if draining:
             return
