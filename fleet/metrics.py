@@ -62,6 +62,8 @@ def _registered() -> dict[str, Any]:
         "outbox": Gauge("fleet_outbox_rows", "Messages in the outbox", ["state"], multiprocess_mode="livemostrecent"),
         # 1 while this beat replica leads.
         "leading": Gauge("fleet_beat_leading", "Whether this replica leads", multiprocess_mode="livesum"),
+        # Decisions of the balancer, by the reason it gave.
+        "balancer_ticks": Counter("fleet_balancer_ticks", "Decisions of the balancer", ["reason"]),
         # Jumps of a clock that a beat noticed: its `own` wall clock, or the `server`'s.
         "clock_jumps": Counter("fleet_beat_clock_jumps", "Jumps of a clock", ["clock"]),
     }
@@ -150,3 +152,7 @@ def outbox(waiting: int, refused: int) -> None:
 
 def leading(leads: bool) -> None:
     _metrics()["leading"].set(int(leads))
+
+
+def balancer_tick(reason: str) -> None:
+    _metrics()["balancer_ticks"].labels(reason).inc()
