@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import timedelta
 
+from beat.balancer import BalancerRules
 from fleet.thresholds import DEFAULT, Limit, Thresholds
 
 
@@ -35,11 +36,22 @@ THRESHOLDS = {
         depth=_depth(5_000, "a message a subscription; twice of what there are"),
         dead=DEFAULT.dead,
     ),
-    "transaction_postprocess": Thresholds(
+    "uploads": Thresholds(
         hurts="whoever uploaded receipts and looks for what was read from them",
-        age=_limit(120, "an upload of 95 files takes its time, and the sweep at 04:00 sends what its own calls left"),
+        age=_limit(120, "an upload of 95 files takes its time; several at once are a busy morning"),
         lag=_limit(90, "an upload's last file starts when 94 before it are read", for_=10),
         depth=DEFAULT.depth,
+        dead=DEFAULT.dead,
+    ),
+    "transaction_postprocess": Thresholds(
+        hurts="nobody before the office opens; then whoever looks for rows that the night should have sorted",
+        age=_limit(120, "a chunk waits for uploads and for a chunk before it, minutes each"),
+        lag=_limit(
+            90, "a chunk starts behind the uploads that are there, and one in sixteen looks is its own", for_=10
+        ),
+        depth=_depth(
+            50, "a message a chain of a backlog, of which there are four; the backlog itself is the balancer's"
+        ),
         dead=DEFAULT.dead,
     ),
     "agent_batch": Thresholds(
@@ -64,3 +76,17 @@ THRESHOLDS = {
         dead=DEFAULT.dead,
     ),
 }
+
+BALANCER = BalancerRules(
+    people=("agent_realtime",),  # the one lane in which somebody watches a spinner
+    cores=None,  # one host; with more, the sum of those that the elastic lanes run on
+    hot=timedelta(seconds=1),  # three times a start of a quiet night (p99 0.4 s); people do not notice less
+    calm_ticks=3,  # without them the allowance turned 340 times a night instead of 4
+    slack=0.75,  # a chain needs a core; a quarter less is what a minute's reading is off by
+    reserve=0.5,  # for lanes that are not at nice 15 or more: costs little, and keeps the sync within 4 minutes
+    smoothing=0.5,  # two minutes' memory: a sync that begins is seen in the next one
+    safety=1.25,  # rows cost up to a fifth more late in the night, when people are at work
+    day_chains=1,  # what is left by half past six trickles, behind everybody
+    stale=timedelta(seconds=180),  # three readings that did not come; two may be a change of leader
+    frozen_ticks=5,  # no fleet that works counts nothing for five minutes
+)

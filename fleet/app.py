@@ -1,8 +1,8 @@
 """Finds an application's rooms, and is the only place that imports by name.
 
-An application is a folder with `actors/`, `config/lanes.py` and `config/schedule.py`, and perhaps `janitors/` and
-`config/settings.py`. Its rooms have import names that other packages use too, so each is checked to have come from
-the folder it should: `ShadowedRoom` names both paths.
+An application is a folder with `actors/`, `config/lanes.py` and `config/schedule.py`, and perhaps `janitors/`,
+`config/settings.py` and `config/quotas.py`. Its rooms have import names that other packages use too, so each is checked
+to have come from the folder it should: `ShadowedRoom` names both paths.
 
 Not guaranteed: two applications in one process. The broker is the process's, as it is in Dramatiq.
 """
@@ -28,6 +28,8 @@ from fleet.actor import FleetActor
 from fleet.broker import FleetBroker
 from fleet.declarations import Budget, Entry, Lane, Retry
 from fleet.errors import DeclarationInvalid, NotDeclared, RoomMissing, ShadowedRoom
+from fleet.payloads import PayloadEncoder
+from fleet.quota import Quota
 from fleet.thresholds import DEFAULT, Thresholds
 
 if TYPE_CHECKING:
@@ -40,12 +42,13 @@ OPTIONAL_ROOMS = ("janitors",)
 
 @dataclass(frozen=True)
 class App:
-    """A loaded application: its root, its actors by name, its lanes and its schedule in the order they are written."""
+    """A loaded application: its root, its actors by name, its lanes, schedule and quotas as they are written."""
 
     root: Path
     actors: Mapping[str, FleetActor[Any, Any]]
     lanes: tuple[Lane, ...]
     schedule: tuple[Entry, ...]
+    quotas: tuple[Quota, ...] = ()
 
     def lane(self, name: str) -> Lane:
         """The lane of this name, or `NotDeclared`."""
@@ -77,6 +80,7 @@ def process_broker() -> FleetBroker:
     """This process's broker, made at the first declaration; becomes Dramatiq's global broker too."""
     broker = FleetBroker(settings, middleware=importlib.import_module("middleware").default_order())
     dramatiq.set_broker(broker)
+    dramatiq.set_encoder(PayloadEncoder(lambda: settings().payload_keys, lambda: settings().payload_seal))
     return broker
 
 
@@ -115,11 +119,14 @@ def load(root: Path) -> App:
                 _import_modules(package)
     declared = lanes(root)
     schedule = _declared(root, "config.schedule", "SCHEDULE", Entry)
+    has_quotas = (root / "config" / "quotas.py").is_file()
+    quotas = _declared(root, "config.quotas", "QUOTAS", Quota) if has_quotas else ()
     broker = process_broker()
+    broker.quotas = MappingProxyType({quota.name: quota for quota in quotas})
     broker.lanes = MappingProxyType({queue: lane for lane in declared for queue in lane.queues})
     broker.entries = MappingProxyType({entry.name: entry for entry in schedule})
     actors = cast("dict[str, FleetActor[Any, Any]]", broker.actors)
-    return App(root, MappingProxyType(actors), declared, schedule)
+    return App(root, MappingProxyType(actors), declared, schedule, quotas)
 
 
 def lanes(root: Path) -> tuple[Lane, ...]:

@@ -111,6 +111,9 @@ class Lane:
     queue are dropped when they are older than `dead_kept_for`, in night time, or when there are more than
     `dead_kept_most`, oldest first.
 
+    `people` are those of its queues whose work somebody waits for: they are fetched first, and their calls are people's
+    in every quota.
+
     A process over `max_rss` bytes, `max_jobs` jobs or `max_age` is retired and replaced, one at a time; over `kill_rss`
     bytes it is killed at once, as if by the kernel. `cpus` are the processors it may run on, where the platform allows.
     """
@@ -132,11 +135,14 @@ class Lane:
     cpus: tuple[int, ...] | None = None
     dead_kept_for: timedelta = DEAD_KEPT_FOR
     dead_kept_most: int = DEAD_KEPT_MOST
+    people: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if isinstance(self.queues, str) or not self.queues:
             raise DeclarationInvalid(f"Lane({self.name!r}): queues takes a list of at least one queue name.")
         object.__setattr__(self, "queues", tuple(self.queues))
+        if isinstance(self.people, str) or not set(self.people) <= set(self.queues):
+            raise DeclarationInvalid(f"Lane({self.name!r}, people={self.people!r}): give queues of its own.")
         for field, value in (
             ("processes", self.processes),
             ("threads", self.threads),

@@ -48,7 +48,7 @@ def start_lag(message: Message[Any] | MessageProxy, real_now: datetime) -> timed
 
     A repeated delivery counts from when the message was due as well: that it began before was for nothing.
     """
-    due = getattr(message, "due", None) or message.options.get(wire.DUE, message.message_timestamp)
+    due = getattr(message, "due", None) or message.options.get(wire.DUE_AT, message.message_timestamp)
     instant = wire.instant(due)
     return None if instant is None else max(timedelta(0), real_now - instant) * clock.rate
 

@@ -32,7 +32,7 @@ GROWTH = 10 * MINUTE
 """Night time in which a dead letter is new: longer than the gap between two looks."""
 _ALIVE = timedelta(seconds=30)  # real
 _COMPARED = 3 * WINDOW  # an older reading says nothing of the rate now
-_DUE = re.compile(rb'"(?:due|eta)":\s?(\d+)[^{}]*\},\s?"message_id":\s?"[^"]*",\s?"message_timestamp":\s?\d+\}$')
+_DUE = re.compile(rb'"(?:due_at|eta)":\s?(\d+)[^{}]*\},\s?"message_id":\s?"[^"]*",\s?"message_timestamp":\s?\d+\}$')
 _SENT = re.compile(rb'"message_timestamp":\s?(\d+)\}$')
 
 
@@ -192,7 +192,7 @@ def due_at(body: bytes) -> datetime | None:
         message = json.loads(body)
         options = message.get("options")
         told = options if isinstance(options, dict) else {}
-        return wire.instant(told.get("eta") or told.get(wire.DUE) or message["message_timestamp"])
+        return wire.instant(told.get("eta") or told.get(wire.DUE_AT) or message["message_timestamp"])
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         found = _DUE.search(body) or _SENT.search(body)
         return wire.instant(int(found[1])) if found and len(found[1]) < 20 else None

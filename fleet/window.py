@@ -37,6 +37,10 @@ class Window:
         """Whether the instant lies in this night."""
         return self.opens <= instant < self.closes
 
+    def level(self, cap: int, now: datetime) -> int:
+        """How many chains run where nobody decides: all from the slot to the day, or to the end if that is before."""
+        return cap if self.slot <= now < min(self.day, self.closes) else 0
+
 
 def elastic_of(entry: Entry) -> Elastic:
     """What an elastic entry declares."""
@@ -54,10 +58,8 @@ def window(entry: Entry, now: datetime) -> Window:
 
 
 def level(entry: Entry, now: datetime) -> int:
-    """How many chains run where nobody decides: all from the slot to the day (or the quota's deadline), else none."""
-    night, elastic = window(entry, now), elastic_of(entry)
-    until = night.day if elastic.quota is None else night.deadline
-    return elastic.cap if night.slot <= now < until else 0
+    """How many chains of an elastic entry run where nobody decides."""
+    return window(entry, now).level(elastic_of(entry).cap, now)
 
 
 def _night(entry: Entry, zone: ZoneInfo, opening: date) -> Window:

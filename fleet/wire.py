@@ -10,8 +10,8 @@ A chunk of an elastic entry has `entry`, its chain's number `chain` and which se
 `delivery` is never sent: on what `on_lost` is called with it names the one delivery that was cut off, where another may
 be running.
 
-`due` is on what was sent with a delay or is tried again: the real instant, by its sender's clock, from which it counts
-as waiting. Nothing is decided by it.
+`due_at` is on what was sent with a delay or is tried again: the real instant, by its sender's clock, from which it
+counts as waiting. Nothing is decided by it.
 
 Of stock producers `time_limit` (how long a job may take) and `max_age` (from the message's own timestamp) are heard,
 both in real time.
@@ -27,7 +27,7 @@ NONCE = "nonce"
 ORIGIN = "origin"
 EXPIRES_AT = "expires_at"
 ASKED_AT = "asked_at"
-DUE = "due"
+DUE_AT = "due_at"
 LOST, LOST_SUFFIX = "lost", "-lost"
 DELIVERY = "delivery"
 CHAIN, GENERATION = "chain", "generation"

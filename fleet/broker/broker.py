@@ -46,6 +46,7 @@ from fleet.errors import FleetError, SettingsInvalid
 from fleet.logs import get_logger
 
 if TYPE_CHECKING:
+    from fleet.quota import Quota
     from fleet.settings import Settings
 
 log = get_logger(__name__)
@@ -71,8 +72,8 @@ class NotAccepted(FleetError, BrokerError):
 class FleetBroker(HookedBroker):
     """A Redis broker that reads its settings and connects when it is first used.
 
-    `lanes` maps each queue to its lane, and `entries` each name to its entry, once an application is loaded; a process
-    that only sends leaves them empty. Give `url` or `client` where there are no settings.
+    `lanes` maps each queue to its lane, `entries` each name to its entry and `quotas` to its quota, once an application
+    is loaded; a process that only sends leaves them empty. Give `url` or `client` where there are no settings.
     """
 
     def __init__(
@@ -98,6 +99,7 @@ class FleetBroker(HookedBroker):
         self.dead_message_ttl = DEFAULT_DEAD_MESSAGE_TTL
         self.lanes: Mapping[str, Lane] = MappingProxyType({})
         self.entries: Mapping[str, Entry] = MappingProxyType({})
+        self.quotas: Mapping[str, Quota] = MappingProxyType({})
 
     # Stock sets these three in __init__; ours are made at first use.
     @cached_property
@@ -159,9 +161,9 @@ class FleetBroker(HookedBroker):
 
     def _due(self, message: Message[Any], delay: int | None) -> dict[str, int]:
         """The option that says from when on a message counts as waiting, where that is not its own timestamp."""
-        if delay is None and wire.DUE not in message.options:
+        if delay is None and wire.DUE_AT not in message.options:
             return {}
-        return {wire.DUE: wire.to_ms(clock.real_now()) + (self._real_ms(delay) or 0)}
+        return {wire.DUE_AT: wire.to_ms(clock.real_now()) + (self._real_ms(delay) or 0)}
 
     def enqueue_many(self, messages: Iterable[Message[Any]], *, delay: int | None = None) -> Iterator[Message[Any]]:
         """Send messages in order, a chunk a round trip; yields each once it is accepted.

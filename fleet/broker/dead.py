@@ -214,7 +214,7 @@ def discard(broker: FleetBroker, places: Iterable[Place]) -> Iterator[int]:
 
 def _fresh(queue: str, message: Message[Any]) -> bytes:
     options = {name: value for name, value in message.options.items() if name not in _RESET}
-    options[wire.DUE] = wire.to_ms(clock.real_now())
+    options[wire.DUE_AT] = wire.to_ms(clock.real_now())
     return Message(
         queue_name=queue,
         actor_name=message.actor_name,

@@ -263,6 +263,11 @@ def alerts(namespace: str) -> str:
     return f"{namespace}:fleet:alerts"
 
 
+def quota(namespace: str, name: str, holder: str) -> str:
+    """The places of a quota that people, or batch, hold: each with the end of its lease; expires with the last."""
+    return f"{namespace}:fleet:quota:{name}:{holder}"
+
+
 def allowance(namespace: str, entry: str) -> str:
     """How many chains of an elastic entry may run, and the leader's state of it (JSON); expires after 180 s (night)."""
     return f"{namespace}:fleet:allow:{entry}"

@@ -25,7 +25,7 @@ _ON_A_KEY: dict[str, tuple[str, ...]] = {
     "1": ("EXPIRE", "HDEL", "HEXISTS", "HGET", "HMGET", "LINDEX", "LPOS", "LPUSH", "PEXPIRE", "RPUSH", "SADD", "SET"),
     "m": ("SISMEMBER", "SREM", "ZMSCORE", "ZREM", "ZSCORE"),
     "KEY RIGHT LEFT": ("LMOVE",),
-    "0 1": ("LRANGE", "HSET", "HSETNX", "ZADD", "ZRANGE", "ZRANGEBYSCORE", "ZREVRANGE", "HINCRBY"),
+    "0 1": ("LRANGE", "HSET", "HSETNX", "ZADD", "ZRANGE", "ZREMRANGEBYSCORE", "ZRANGEBYSCORE", "ZREVRANGE", "HINCRBY"),
     "* field value": ("XADD",),
     "+ -": ("XREVRANGE",),
     "- +": ("XRANGE",),
