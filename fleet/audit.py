@@ -56,9 +56,8 @@ def note(
     after: str | None = None,
 ) -> None:
     """Write a row down; raises what redis-py raises when neither the database nor Redis took it."""
-    said = [_writable(text) for text in (who, what, subject, because)]
-    states = [None if text is None else _writable(text) for text in (before, after)]
-    row = Row(clock.real_now(), said[0], said[1], said[2], said[3], states[0], states[1])
+    texts = [None if text is None else _writable(text) for text in (before, after)]
+    row = Row(clock.real_now(), _writable(who), _writable(what), _writable(subject), _writable(because), *texts)
     engine = _database()
     if engine is None or not _stored(engine, broker.namespace, row):
         told = {name: value for name, value in asdict(row).items() if value is not None and name != "at"}

@@ -221,8 +221,10 @@ def status(
 def drain(
     lane: Annotated[str, typer.Argument(help="The lane to drain on this host.")],
     wait: Annotated[bool, typer.Option("--wait", help="Return when it has drained; exit 1 if it does not.")] = False,
+    because: Annotated[str, typer.Option("--because", help="Why, in words; it stands in the audit.")] = "",
 ) -> None:
     """Tell a lane's supervisors on this host to drain and end; exit 1 if there is none."""
+    from fleet import audit
     from fleet.declarations import PAST_DRAIN
     from fleet.servers import require_redis
     from fleet.workers import draining
@@ -236,6 +238,15 @@ def drain(
         typer.echo(line)
     if not done.began:
         raise typer.Exit(1)
+    audit.note(
+        broker,
+        who=audit.own_user(),
+        what="drain",
+        subject=declared.name,
+        because=because,
+        before=f"{len(done.signalled)} supervisors here served it",
+        after="draining",
+    )
     if wait:
         limit = declared.drain + PAST_DRAIN
         left = draining.wait_until_gone((*done.signalled, *done.draining), limit)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from fleet import audit, by_hand
-from fleet.console import dead_acts
+from fleet.console import balance_acts, dead_acts
 from fleet.console.desk import Desk
 from fleet.console.reasons import Done, reason
 from fleet.console.sessions import Visitor
@@ -64,5 +64,9 @@ ACTIONS: dict[str, Act] = {
     "/schedule/{entry}/resume": resume,
     "/schedule/{entry}/fire": fire,
     "/dead/act": dead_acts.act,
+    "/balancer/on": balance_acts.switch_on,
+    "/balancer/off": balance_acts.switch_off,
+    "/balancer/{entry}/hold": balance_acts.hold,
+    "/balancer/{entry}/release": balance_acts.release,
 }
 """By the address that a form is sent to."""

@@ -46,15 +46,17 @@ class Guard:
             await self._app(scope, receive, send)
             return
 
+        request = Request(scope)
+        own_file = request.url.path.startswith("/static/")
+
         async def send_guarded(message: Message) -> None:
             if message["type"] == "http.response.start":
                 headers = MutableHeaders(scope=message)
                 for name, value in _HEADERS.items():
                     headers.setdefault(name, value)
-                headers.setdefault("Cache-Control", "no-store")
+                headers.setdefault("Cache-Control", "no-cache" if own_file else "no-store")
             await send(message)
 
-        request = Request(scope)
         answer = self._refusal(request) or self._let_in(request)
         await (answer or self._app)(scope, receive, send_guarded)
 

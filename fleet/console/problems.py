@@ -12,10 +12,12 @@ from datetime import datetime
 
 from sqlalchemy.exc import SQLAlchemyError
 
-from fleet import runs
+from fleet import alerts, readings, runs
+from fleet.alerts import Alert
 from fleet.console.desk import Desk
 from fleet.console.pages.lanes import LaneRow
 from fleet.runs import RunsUnreadable
+from fleet.views import span
 from fleet.workers.presence import Report
 
 _NO_BEAT = "beat_deposed"
@@ -37,11 +39,32 @@ class Problem:
 
 def problems(desk: Desk, lanes: Sequence[LaneRow], reports: Sequence[Report]) -> list[Problem]:
     """The worst first."""
+    open_now = alerts.open_alerts(desk.broker)
+    told = {alert.finding.lane for alert in open_now if alert.finding.kind == "queue_unserved"}
     found = []
     if not any(report.kind == "beat" and report.leads for report in reports):
         found.append(_no_leader(desk))
-    found += [_unserved(desk, row) for row in lanes if not row.serving]
-    return found
+    if not any(alert.finding.kind == "probe_stale" for alert in open_now):
+        found += _unwatched(desk)
+    found += [of_alert(desk, alert) for alert in open_now]
+    found += [_unserved(row) for row in lanes if not row.serving and row.lane.name not in told]
+    return sorted(found, key=lambda problem: problem.tone != "bad")
+
+
+def of_alert(desk: Desk, alert: Alert) -> Problem:
+    """An open alert, with what the runbook says of its kind."""
+    one, advice = alert.finding, desk.runbook.find(alert.runbook)
+    kind = one.kind.replace("_", " ").capitalize()
+    unknown = f"The runbook says nothing of {one.kind}."
+    return Problem(
+        f"{kind}, {one.subject}: {one.figure} {one.found}, threshold {one.threshold}.",
+        f"{one.means[:1].upper()}{one.means[1:]}",
+        advice.mends if advice else unknown,
+        advice.act if advice else unknown,
+        lane=one.lane,
+        since=alert.since,
+        runbook=advice.anchor if advice else "",
+    )
 
 
 def waiting_for_people(desk: Desk) -> int | None:
@@ -67,7 +90,24 @@ def _no_leader(desk: Desk) -> Problem:
     )
 
 
-def _unserved(desk: Desk, row: LaneRow) -> Problem:
+def _unwatched(desk: Desk) -> list[Problem]:
+    reading = readings.latest(desk.broker)
+    if reading is not None and not reading.stale:
+        return []
+    advice = desk.runbook.find("probe_stale")
+    age = "was ever taken" if reading is None else f"was taken for {span(reading.age())}"
+    return [
+        Problem(
+            f"No reading of the queues {age}: alerts that should open do not.",
+            "Whoever relies on being told. Jobs run on as before.",
+            "Yes, as soon as a beat leads, or the lane that runs check_queue_health is served.",
+            "Look at the beats and at housekeeping; both take readings, each by itself.",
+            runbook=advice.anchor if advice else "",
+        )
+    ]
+
+
+def _unserved(row: LaneRow) -> Problem:
     left, some = row.left, ", ".join(queue.queue for queue in row.queues)
     return Problem(
         f"Nobody serves the lane {row.lane.name}.",

@@ -52,7 +52,7 @@ class Renderer:
             lstrip_blocks=True,
         )
         self._environment.filters |= {"span": span, "fine": _fine, "ago": _ago, "clock": _clock, "when": _when}
-        self._environment.filters |= {"scrub": scrub, "address": address, "brief": _brief}
+        self._environment.filters |= {"scrub": scrub, "address": address, "brief": _brief, "rate": _rate}
         self._environment.globals |= {"link": link, "runbook": desk.runbook}
         self._environment.globals["ui"] = self._environment.get_template("ui.html").module
 
@@ -99,6 +99,11 @@ def link(path: str, **query: object) -> str:
 
 def scrub(text: str) -> str:
     return text
+
+
+def _rate(figure: float | None) -> str:
+    """A figure a minute; below ten with a place behind the point."""
+    return "-" if figure is None else f"{figure:,.0f}" if figure >= 10 or not figure else f"{figure:.1f}"
 
 
 def _brief(id: str) -> str:

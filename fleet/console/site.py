@@ -29,6 +29,7 @@ from fleet.console.rendering import STATIC, Page, Renderer
 from fleet.console.sessions import Visitor
 from fleet.errors import FleetError, NotDeclared
 from fleet.logs import get_logger
+from fleet.timeline import STYLE
 
 log = get_logger(__name__)
 
@@ -48,6 +49,7 @@ def make_app(desk: Desk) -> ASGIApp:
         Route("/login", login.enter, methods=["POST"]),
         Route("/logout", login.leave, methods=["POST"]),
         Route("/live", live.stream),
+        Route("/static/night.css", lambda request: Response(STYLE, media_type="text/css")),
         Route("/healthz", lambda request: PlainTextResponse("ok\n")),
         Mount("/static", StaticFiles(directory=STATIC)),
     ]

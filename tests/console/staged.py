@@ -14,6 +14,8 @@ from datetime import UTC, datetime, timedelta
 from dramatiq import Message
 from sqlalchemy import Engine, text
 
+from fleet import alerts, readings
+from fleet.alerts import Finding
 from fleet.app import App
 from fleet.broker import FleetBroker, keys
 from fleet.clock import clock
@@ -29,6 +31,26 @@ _UPLOAD = text(
     "INSERT INTO upload_batches (status, customer, files_total, files_done, queued_at) "
     "VALUES ('reading', 'c', 95, 61, :at)"
 )
+FOUND = [
+    Finding(
+        "queue_lag",
+        "transaction_postprocess",
+        "lag p95",
+        "9m12s",
+        "5m",
+        "whoever uploaded receipts and looks for what was read from them",
+        "transaction_postprocess",
+    ),
+    Finding(
+        "dead_letters",
+        "transaction_postprocess",
+        "new dead letters",
+        "31 in 10 minutes",
+        "0",
+        "whoever uploaded receipts: 31 of them were not read",
+        "transaction_postprocess",
+    ),
+]
 _HOSTS = ("night-1", "night-2")
 
 
@@ -58,6 +80,8 @@ def whole(broker: FleetBroker, app: App, engine: Engine | None) -> Staged:
     dead_letters(broker, "agent_batch", 7, "run_evals", "deadline", "DeadlineExceeded: timed out after 340 of 1772")
     dead_letters(broker, "transaction_postprocess", 31, "read_attachment", "failed", "ModelUnavailable: 503")
     ledgers(broker, app)
+    readings.take(broker, "beat")
+    alerts_open(broker)
     if engine is not None:
         runs(engine)
     staged.start()
@@ -151,6 +175,11 @@ def line(broker: FleetBroker, entry: str, verdict: str, slot: datetime) -> None:
     at = int(slot.timestamp() * 1000)
     fields = {"verdict": verdict, "from": at, "to": at, "count": 1, "token": "staged", "epoch": TERM, "revision": 1}
     broker.client.xadd(keys.ledger(broker.namespace, entry), fields)  # type: ignore[arg-type]
+
+
+def alerts_open(broker: FleetBroker) -> None:
+    """Two alerts that have just opened."""
+    alerts.judge(broker, FOUND, {one.kind: alerts.Rule(timedelta(0), MINUTE) for one in FOUND})
 
 
 def runs(engine: Engine) -> None:

@@ -3,7 +3,7 @@
 from alembic import op
 
 revision = "books_0008"
-down_revision = "books_0006"
+down_revision = "books_0007"
 branch_labels = None
 depends_on = None
 

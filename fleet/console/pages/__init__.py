@@ -6,17 +6,35 @@ grow with the messages in a queue.
 
 from __future__ import annotations
 
-from fleet.console.pages import audit, beats, budgets, dead_letters, lanes, now, runbook, runs, schedule
+from fleet.console.pages import (
+    alerts,
+    audit,
+    balancer,
+    beats,
+    budgets,
+    dead_letters,
+    explain,
+    lanes,
+    night,
+    now,
+    runbook,
+    runs,
+    schedule,
+)
 from fleet.console.rendering import Page
 
 PAGES: list[Page] = [
     now.PAGE,
+    night.PAGE,
+    alerts.PAGE,
     lanes.PAGE,
     schedule.PAGE,
     beats.PAGE,
     *dead_letters.PAGES,
     runs.PAGE,
+    balancer.PAGE,
     budgets.PAGE,
+    explain.PAGE,
     audit.PAGE,
     runbook.PAGE,
     schedule.ENTRY,

@@ -12,6 +12,7 @@ from typing import Any
 from sqlalchemy.exc import SQLAlchemyError
 from starlette.requests import Request
 
+from fleet import readings
 from fleet.advice import Advice, judged
 from fleet.app import effective_budget
 from fleet.console.desk import Desk
@@ -30,6 +31,8 @@ class Budgets:
         self._unread: str | None = None
 
     def build(self, desk: Desk, request: Request) -> dict[str, Any]:
+        reading = readings.latest(desk.broker)
+        lately = reading.actors if reading is not None else {}
         if time.monotonic() - self._reckoned > _KEPT_SECONDS:
             self._reckon(desk)
         rows = []
@@ -37,7 +40,8 @@ class Budgets:
             lane = desk.app.lane_of(actor.queue_name)
             budget = effective_budget(actor, lane) if lane else actor.budget
             if budget is not None:
-                rows.append((actor, lane, budget, self._advice.get(actor.actor_name)))
+                name = actor.actor_name
+                rows.append((actor, lane, budget, self._advice.get(name), lately.get(name)))
         return {"rows": rows, "unread": self._unread}
 
     def _reckon(self, desk: Desk) -> None:

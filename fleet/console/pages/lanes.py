@@ -64,6 +64,11 @@ class LaneRow:
         return max((queue.oldest_age for queue in self.queues if queue.oldest_age is not None), default=None)
 
     @property
+    def lag(self) -> timedelta | None:
+        """Of its queues' p95 from due to start the longest."""
+        return max((queue.lag_p95 for queue in self.queues if queue.lag_p95 is not None), default=None)
+
+    @property
     def tone(self) -> str:
         """How it stands: nobody serves it, not everybody does, all is well."""
         return "bad" if not self.serving else "warn" if self.serving < self.lane.processes else "good"
