@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import signal
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import redis
@@ -151,8 +152,9 @@ class _Replica:
         return self.healthy() or self._firing.ready()
 
     def report(self, where: str) -> Report:
-        token, leads = self._leader.token, self._leader.leads()
-        return Report("beat", "beat", worker_id=token, leads=leads, metrics=where)
+        leader = self._leader
+        said = Report("beat", "beat", worker_id=leader.token, leads=leader.leads(), metrics=where)
+        return replace(said, term=leader.epoch, leads_since=leader.leads_since)
 
 
 def main() -> None:

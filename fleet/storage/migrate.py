@@ -35,14 +35,24 @@ def migrate(engine: Engine, root: Path) -> tuple[str, ...]:
             connection.commit()
 
 
+def scripts(root: Path) -> ScriptDirectory:
+    """Every migration of the engine and the application; needs no database."""
+    return ScriptDirectory.from_config(_config(root))
+
+
+def revisions(root: Path) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The heads that `migrate` brings a database to, and all revisions."""
+    known = scripts(root)
+    return tuple(sorted(known.get_heads())), tuple(sorted(script.revision for script in known.walk_revisions()))
+
+
 def heads(engine: Engine, root: Path) -> tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]:
     """Where the database stands, where this code wants it, and which of the former this code does not know."""
-    scripts = ScriptDirectory.from_config(_config(root))
+    wanted, known = revisions(root)
     with engine.connect() as connection:
         context = MigrationContext.configure(connection, opts={"version_table": "fleet_migrations"})
         stands = tuple(sorted(context.get_current_heads()))
-    known = {script.revision for script in scripts.walk_revisions()}
-    return stands, tuple(sorted(scripts.get_heads())), tuple(one for one in stands if one not in known)
+    return stands, wanted, tuple(one for one in stands if one not in known)
 
 
 def _config(root: Path) -> Config:
