@@ -103,7 +103,11 @@ def test_grafana_finds_its_prometheus_and_its_dashboards_where_they_are_mounted(
     mounted = [volume.split(":")[1] for volume in SERVICES["grafana"]["volumes"]]
     assert any(path.startswith(provider["options"]["path"]) for path in mounted)
     dashboard = DEPLOY / "grafana/dashboard.json"
-    asked = set(re.findall(r'"uid":\s*"([^"]+)"', dashboard.read_text())) if dashboard.exists() else {source["uid"]}
+    asked = (
+        set(re.findall(r'"(?:uid|value)":\s*"([^"]+)"', dashboard.read_text()))
+        if dashboard.exists()
+        else {source["uid"]}
+    )
     assert source["uid"] in asked
 
 
