@@ -3,7 +3,10 @@
 A worker process counts, by `middleware.flow`: a queue's starts and ends and how late bodies began after their message
 was due; an actor's bodies with their wall and CPU time; an entry's slots that came too late; a sweep's rows that
 failed. A supervisor counts the CPU of its lane. A job pays a few additions under a lock; a thread flushes them, at most
-once a second (real) or fifteen seconds (night), and sleeps while there is nothing.
+once a second (real) or fifteen seconds (night).
+
+A worker says as often since when the oldest message is due that it fetched and no thread began (`keys.prefetched`):
+such a message waits, and no queue shows it.
 
 These are statistics. Not guaranteed: that each is counted once (a flush whose reply was lost is sent again), in its
 own minute (a flush is of the minute it is made in, by this process's clock), or at all (a process that is killed takes
@@ -13,10 +16,11 @@ its lane's CPU alone. While Redis is away counts wait, up to twenty night minute
 
 from __future__ import annotations
 
+import json
 import math
 import threading
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
@@ -35,6 +39,7 @@ MINUTE = timedelta(minutes=1)
 _KEPT = 20 * MINUTE
 _LONGEST_PAUSE, _NIGHT_PAUSE, _SHORTEST_PAUSE = 1.0, timedelta(seconds=15), 0.05
 _AGAIN_SECONDS = 1.0
+_PREFETCHED_SECONDS = 600  # real; who writes renews it, and who is gone is not asked
 _BUCKETS_AN_OCTAVE, _LAST_BUCKET = 2, 72  # the last begins at some two years of milliseconds
 
 
@@ -64,11 +69,19 @@ def upper(place: int) -> timedelta:
     return timedelta(milliseconds=2 ** (place / _BUCKETS_AN_OCTAVE))
 
 
-class Flow:
-    """One process's counts; the thread that flushes them runs from `start` to `stop`."""
+Prefetched = tuple[str, Mapping[str, int]]
+"""A worker's id, and since when (real milliseconds) its oldest fetched message of each queue is due."""
 
-    def __init__(self, client: redis.Redis, namespace: str) -> None:
-        self._client, self._namespace = client, namespace
+
+class Flow:
+    """One process's counts; the thread that flushes them runs from `start` to `stop`.
+
+    `waiting` is asked by that thread for what the process holds and did not begin.
+    """
+
+    def __init__(self, client: redis.Redis, namespace: str, waiting: Callable[[], Prefetched] | None = None) -> None:
+        self._client, self._namespace, self._waiting = client, namespace, waiting
+        self._said: str | None = None  # the worker id under which something is said to wait
         self._counts: Counter[str] = Counter()
         self._unsent: dict[int, Counter[str]] = {}  # minute -> what could not be flushed yet
         self._lock, self._dirty, self._stopped = threading.Lock(), threading.Event(), threading.Event()
@@ -111,7 +124,7 @@ class Flow:
 
     def _run(self) -> None:
         while True:
-            self._dirty.wait()
+            self._dirty.wait(None if self._waiting is None else pause())
             self._dirty.clear()
             kept = self._flush()
             if self._stopped.is_set():
@@ -132,6 +145,8 @@ class Flow:
             for of in sorted(self._unsent):
                 self._send(of, self._unsent[of])
                 del self._unsent[of]
+            if self._waiting is not None:
+                self._say_what_waits(*self._waiting())
         except redis.ResponseError as error:
             log.warning("flow_refused", error=str(error))
             self._unsent.clear()  # what Redis refuses now it would refuse again
@@ -152,6 +167,32 @@ class Flow:
                 pipe.hincrby(key, figure, count)
             pipe.pexpire(key, max(50, wire.duration_ms(clock.to_real(_KEPT))))
             pipe.execute()
+
+    def _say_what_waits(self, worker: str, due: Mapping[str, int]) -> None:
+        key = keys.prefetched(self._namespace)
+        if self._said is not None and (not due or self._said != worker):
+            self._client.hdel(key, self._said)
+            self._said = None
+        if due:
+            with self._client.pipeline(transaction=True) as pipe:
+                pipe.hset(key, worker, json.dumps(due))
+                pipe.expire(key, _PREFETCHED_SECONDS)
+                pipe.execute()
+            self._said = worker
+
+
+def prefetched(said: Iterable[bytes | None]) -> dict[str, datetime]:
+    """Of what workers said that they hold and did not begin: since when the oldest of each queue is due."""
+    oldest: dict[str, datetime] = {}
+    for one in said:
+        try:
+            due = json.loads(one or b"{}")
+            for queue, at in due.items():
+                if (instant := wire.instant(at)) is not None:
+                    oldest[queue] = min(instant, oldest.get(queue, instant))
+        except (ValueError, AttributeError):
+            continue  # another version's
+    return oldest
 
 
 def pause() -> float:

@@ -15,6 +15,7 @@ from dramatiq import Broker, MessageProxy, Middleware
 from fleet import flow, wire
 from fleet.broker import FleetBroker
 from fleet.clock import clock
+from fleet.workers.ready import Ready
 from middleware.outcome import outcome, skipped
 
 
@@ -27,7 +28,9 @@ class FlowCounts(Middleware):
 
     def before_worker_boot(self, broker: Broker, worker: Any) -> None:
         assert isinstance(broker, FleetBroker)
-        self._flow = flow.Flow(broker.client, broker.namespace)
+        ready = worker.work_queue
+        waiting = (lambda: (broker.broker_id, ready.oldest_due())) if isinstance(ready, Ready) else None
+        self._flow = flow.Flow(broker.client, broker.namespace, waiting)
         self._flow.start()
         flow.activate(self._flow)
 

@@ -72,6 +72,18 @@ def test_what_is_left_is_flushed_when_its_process_ends(
     assert stored(redis_client, namespace) == {"q:post:started": 1_000}
 
 
+def test_one_that_counted_nothing_ends_when_it_is_told_to(redis_url: str, namespace: str) -> None:
+    counts = Flow(client_from(redis_url), namespace)
+    counts.start()
+    counts.stop()
+    assert not counts._thread.is_alive()
+
+
+def test_of_what_workers_hold_the_oldest_of_a_queue_tells() -> None:
+    said = [b'{"post":2000,"other":5000}', None, b'{"post":1000}', b"of another version", b'{"post":"soon"}', b"[]"]
+    assert flow.prefetched(said) == {"post": wire.from_ms(1_000), "other": wire.from_ms(5_000)}
+
+
 def test_counts_wait_while_redis_does_not_answer(redis_client: redis.Redis, redis_url: str, namespace: str) -> None:
     away = client_from("redis://127.0.0.1:1/0")
     counts = Flow(away, namespace)

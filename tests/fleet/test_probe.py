@@ -210,7 +210,7 @@ def test_a_key_of_another_type_is_named_and_hides_neither_other_figures_nor_othe
     assert post.ready == (0 if spoilt == keys.queue(namespace, "post") else 1)
 
 
-@pytest.mark.parametrize("key", [keys.history, keys.heartbeats, keys.workers])
+@pytest.mark.parametrize("key", [keys.history, keys.heartbeats, keys.workers, keys.prefetched])
 def test_what_all_queues_have_in_common_may_be_broken_too(
     stock: RedisBroker, ours: FleetBroker, redis_client: redis.Redis, namespace: str, key: Callable[[str], str]
 ) -> None:
