@@ -44,7 +44,7 @@ class FlowCounts(Middleware):
         if self._flow is None:
             return
         lost = wire.LOST in message.options  # stands for a job that began long ago
-        self._flow.started(message.queue_name, None if lost else flow.start_lag(message, clock.real_now()))
+        self._flow.started(message.queue_name, None if lost else flow.lag_ms(message, wire.to_ms(clock.real_now())))
         self._began.wall, self._began.cpu = clock.monotonic(), time.thread_time()
 
     def after_process_message(

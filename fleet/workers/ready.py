@@ -13,7 +13,7 @@ from typing import NamedTuple
 from fleet import wire
 from fleet.broker.ends import Fetched
 
-_READ = 1_024  # bytes from a body's end, which tells when it was due
+_READ = 512  # bytes from a body's end, which tells when it was due
 
 
 class Waiting(NamedTuple):

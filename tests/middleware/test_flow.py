@@ -104,6 +104,28 @@ def test_each_try_starts_and_the_message_ends_once(house: Any, redis_client: red
     assert found.of("a")["fail"]["jobs"] == 3
 
 
+def test_the_end_of_a_long_message_that_is_tried_again_tells_when_it_is_due(
+    house: Any, redis_client: redis.Redis
+) -> None:
+    """A probe reads no more of it than that; the traceback that the first try left stands before."""
+
+    @dramatiq.actor(broker=house.broker, queue_name="work")
+    def fail() -> None:
+        try:
+            raise ValueError("x" * 5_000)
+        except ValueError as error:
+            raise dramatiq.errors.Retry("later", delay=120_000) from error
+
+    house.work()
+    fail.send_with_options(delay=10)
+    held = keys.bodies(house.broker.namespace, "work")
+    (body,) = wait_until(lambda: [one for one in redis_client.hvals(held) if b"traceback" in one])
+    assert len(body) > 5_000
+    assert wire.due_at(body[-512:]) == wire.due_at(body)
+    due = wire.due_at(body)
+    assert due is not None and due - clock.real_now() > timedelta(seconds=100)
+
+
 @pytest.mark.parametrize(
     ("options", "figure"),
     [

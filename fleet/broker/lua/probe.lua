@@ -8,7 +8,7 @@
 -- suspects, bodies, .DQ bodies, delayed, dead, new dead}, milliseconds that its first delayed message is due at (or nothing),
 -- {ends of the bodies of its first waiting messages}, {of its first suspect}, {of the first in .DQ}}}
 -- A key of another type hides its own figure and no other.
-local HEAD, WIDTH, FIRST, LONGEST = 4, 7, 3, 1024
+local HEAD, WIDTH, FIRST, LONGEST = 4, 7, 3, 512
 local clock = redis.call("TIME")
 local now = clock[1] * 1000 + math.floor(clock[2] / 1000)
 local function ago(milliseconds)
