@@ -17,7 +17,7 @@ from beat.fire import Firer
 from beat.firing import Firing
 from beat.leader import Leader
 from beat.now import Now
-from fleet import metrics
+from fleet import metrics, sentry
 from fleet.app import App, load, process_broker, settings
 from fleet.broker import FleetBroker
 from fleet.broker.connection import client_from
@@ -42,6 +42,7 @@ def run(app: App) -> None:
     broker, configured = process_broker(), settings()
     client = broker.client  # `SettingsInvalid` without a URL
     replica = _Replica(app, broker, configured)
+    sentry.begin(configured, process="beat")
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, replica.resign)
     where = metrics.serve(
@@ -53,6 +54,7 @@ def run(app: App) -> None:
         replica.run(where)
     finally:
         presence.stop()
+        sentry.flush()
 
 
 class _Replica:
