@@ -36,8 +36,12 @@ _PERSONAL = _NAMES | _words(
     email mail mails phone telefon mobile handy fax address adresse anschrift street strasse straße city ort zip plz
     birthday birthdate geburtsdatum iban bic swift bban kontonummer kto blz pan remittance verwendungszweck purpose memo
     taxid steuernummer steuerid vatid ustid ssn accountnumber cardnumber accountholder
-    body content prompt completion payload ocr args kwargs arguments params parameters
+    ocr kwargs
     """
+)
+# Only as the whole key: `in_body` is a count.
+_PERSONAL_ALONE = _words(
+    "body content prompt completion payload args arguments params parameters response_body mail_body"
 )
 _AMOUNTS = _words(
     """
@@ -74,6 +78,8 @@ def kind_of(key: str) -> Kind | None:
     """What stands under a key, by the words it is made of; None if it is nothing to hide."""
     if _OURS.fullmatch(key):
         return None
+    if key.lower() in _PERSONAL_ALONE:
+        return "personal"
     words = [word.lower() for word in _WORDS.findall(key)]
     words += [first + second for first, second in pairwise(words)]
     for kind, known in (("secret", _SECRETS), ("amount", _AMOUNTS), ("personal", _PERSONAL)):
