@@ -20,6 +20,7 @@ from tests.benchmarks import (
     idle_queues,
     latency_idle,
     latency_steady,
+    log_lines,
     lookups,
     relay,
     report,
@@ -41,6 +42,7 @@ CLAIMS: tuple[Claim, ...] = (
 _ALONE = {
     "beat": "one fire, 1,000 due at one instant, 10,000 held",
     "board": "what the in-flight board costs a job",
+    "log-lines": "what scrubbing costs a log line",
     "lookups": "scans of categories a document, read for each and kept",
 }
 _LINES = {claim.name: claim.work for claim in CLAIMS} | _ALONE
@@ -87,6 +89,8 @@ def _measure(claims: list[Claim], rounds: int, *, only: str) -> None:
             lookups.report(started.database_url)
     if only in "board":
         board.report(rounds)
+    if only in "log-lines":
+        log_lines.report(rounds)
     for claim in claims:
         if claim not in possible:
             print(
