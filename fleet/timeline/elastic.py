@@ -41,6 +41,6 @@ def released(decisions: Sequence[Decision], night: Night, now: datetime | None) 
     """Where the allowance held elastic work and where it let it go on."""
     for step in steps(decisions, night, now) if now is not None else ():
         if step.places:
-            yield Segment("released", step.begins, step.ends, f"{step.places} allowed, {step.reason}: {step.text}")
+            yield Segment("released", step.begins, step.ends, f"{step.places} allowed, {step.reason}")
         elif step.reason != "closed":
-            yield Segment("held", step.begins, step.ends, f"none allowed, {step.reason}: {step.text}")
+            yield Segment("held", step.begins, step.ends, f"none allowed, {step.reason}")

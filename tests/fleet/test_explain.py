@@ -312,14 +312,20 @@ def decide(house: House, at: datetime, places: int, reason: str, text: str, **nu
 
 def test_elastic_work_says_what_it_is_held_at_since_when_why_and_by_when_it_ends(house: House) -> None:
     clock.set_night(Night(origin=START + 46 * MINUTE, anchor=clock.real_now(), rate=0.001))
-    decide(house, START + 2 * MINUTE, 4, "calm", "nobody waits")
-    ends = (START + 3 * HOUR + 40 * MINUTE).isoformat()
-    decide(house, START + 14 * MINUTE, 2, "hot", "realtime waited 1.8 s", finishes=ends)
-    decide(house, START + 15 * MINUTE, 2, "hot", "realtime waited 1.8 s", finishes=ends)
-    assert (
-        "Elastic: held at 2 of 4 since 01:14: realtime waited 1.8 s; it grows again after a few calm minutes; "
-        "finishes 04:40 at this pace, deadline 06:15." in house.told("sweep")
-    )
+    decide(house, START + 2 * MINUTE, 4, "calm", "grown to 4 of 4: nobody waits")
+    why = "people waited 1.8 s; grows again after 3 calm minutes; finishes 04:4{} at this pace, deadline 06:15"
+    for minute in range(2):
+        decide(house, START + (14 + minute) * MINUTE, 2, "hot", f"held at 2 of 4: {why.format(minute)}")
+    assert f"Elastic: held at 2 of 4 since 01:14: {why.format(1)}." in house.told("sweep")
+
+
+def test_elastic_work_of_which_no_decision_is_kept_says_what_is_allowed(house: House) -> None:
+    clock.set_night(Night(origin=START, anchor=clock.real_now(), rate=0.001))
+    decide(house, START - MINUTE, 1, "calm", "there is room")
+    decide(house, START, 3, "calm", "there is room")
+    assert "Elastic: 3 of 4 allowed since 01:00: there is room." in house.told("sweep")
+    house.client.delete(keys.decisions(house.broker.namespace, "sweep"))
+    assert "Elastic: 3 of 4 chains are allowed (calm); no decision of it is on record." in house.told("sweep")
 
 
 def test_elastic_work_that_nobody_decides_on_says_that_the_cron_slot_stands(house: House) -> None:

@@ -112,6 +112,9 @@ def test_elastic_work_is_held_or_released_as_was_decided_and_its_window_is_to_co
         ("held", "01:14", "02:00"),
         ("scheduled", "02:00", "06:15"),
     ]
+    assert replace(found.rows[0].tracks[0].steps[1], text="held at 0 of 4: realtime waited").told(4) == (
+        "hot, held at 0 of 4: realtime waited"
+    ), "the balancer's own words say how many"
     assert found.changes() == [
         "00:30 nightly_audit 2 of 4, calm: nobody waits",
         "01:14 nightly_audit 0 of 4, hot: realtime waited",
