@@ -162,7 +162,7 @@ def _fired(one: Known, slot: datetime, runs: list[Run], now: datetime, counted: 
     at, window, why = slot, slot + one.entry.expires, "waits in its queue"
     for run in sorted(runs, key=lambda run: run.started):
         if run.outcome == "expired":
-            yield Segment("expired", slot, max(run.started, slot + _MOMENT), "its message expired in its queue")
+            yield Segment("expired", slot, window, "its message expired in its queue")
             return
         if not counted or run.started - at > HEAVY:
             yield Segment("held", at, run.started, why)

@@ -67,9 +67,9 @@ def test_a_message_that_waits_is_held_until_now_and_never_longer_than_its_window
     assert shown(of("09:00", fired(NAME, "03:10"))) == [("held", "03:10", "05:10")]
 
 
-def test_a_message_that_expired_in_its_queue_is_shown_as_expired_for_as_long_as_it_waited() -> None:
+def test_a_message_that_expired_in_its_queue_is_shown_as_expired_over_its_window() -> None:
     found = of("09:00", fired(NAME, "03:10"), runs=[ran("n", "03:10", "05:12", 0, "expired")])
-    assert shown(found) == [("expired", "03:10", "05:12")]
+    assert shown(found) == [("expired", "03:10", "05:10")]
     assert found.remarks() == ["03:10 nightly_audit expired: its message expired in its queue"]
 
 
