@@ -298,9 +298,14 @@ def balance_off(namespace: str) -> str:
     return f"{namespace}:fleet:balance-off"
 
 
+def audit(namespace: str) -> str:
+    """The stream of what people did, where no database keeps it; permanent, capped in length."""
+    return f"{namespace}:fleet:audit"
+
+
 PERMANENT = (
     *(epoch, schedule, revisions, marks, paused, runs, runs_by_hand),
-    *(processes, processes_seen, heartbeats, beats, awaited, workers, catalogue, balance_off),
+    *(processes, processes_seen, heartbeats, beats, awaited, workers, catalogue, audit, balance_off),
 )
 """Keys that stand without an expiry on purpose; so do an entry's ledger, decisions and chains, and
 Dramatiq's queues, bodies, dead letters."""

@@ -2,7 +2,7 @@
 
 The server's time is what it counted itself (`commandstats`). Every queue has a million ids that wait, and delayed and
 dead ones; bodies only for the ids that anybody looks at, since their number costs nobody anything. Five minutes of
-counts of 50 queues and 60 actors lie there too. Dramatiq asks queue by queue (`do_qsize`), and learns one number of each.
+counts of 50 queues and 60 actors lie there too. Dramatiq asks queue by queue (`do_qsize`), for one number of each.
 """
 
 from __future__ import annotations
