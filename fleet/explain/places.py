@@ -15,10 +15,12 @@ from datetime import datetime
 from typing import Any, Literal
 
 from dramatiq import Message
+from dramatiq.encoder import JSONEncoder
 from dramatiq.errors import DecodeError
 
 from fleet import wire
 from fleet.broker import FleetBroker, keys
+from fleet.errors import FleetError
 
 LOOKED_AT = 20_000  # places of a list from either end: about half a millisecond of the server's
 SEARCHED = 300  # bodies a queue that are read for a message's own id
@@ -137,10 +139,13 @@ def _searched(broker: FleetBroker, queue: str, wanted: str) -> list[bytes]:
 
 
 def _message(body: bytes | None) -> Message[Any] | None:
-    try:
-        return Message.decode(body or b"")
-    except (DecodeError, TypeError, KeyError):
-        return None
+    """A message as it lies there: arguments that are encrypted stay so, since nobody here shows them."""
+    for decode in (lambda raw: Message(**JSONEncoder().decode(raw)), Message.decode):  # an encoder of another's last
+        try:
+            return decode(body or b"")
+        except (DecodeError, FleetError, TypeError, KeyError):
+            continue
+    return None
 
 
 def _raw(id: str) -> bytes:

@@ -9,8 +9,10 @@ from datetime import UTC, datetime, time, timedelta
 from pathlib import Path
 from typing import Any
 
+import dramatiq
 import pytest
 import redis
+from cryptography.fernet import Fernet
 from dramatiq import Message
 
 from fleet import Budget, Elastic, Entry, Lane, Retry, alerts, by_hand, entry_runs, queue, wire
@@ -21,6 +23,7 @@ from fleet.broker import FleetBroker, keys
 from fleet.clock import Night, clock
 from fleet.entry_runs import Run
 from fleet.explain import MOST_LINES, NothingNamed, explain, places
+from fleet.payloads import PayloadEncoder
 from fleet.settings import Settings
 from fleet.workers.presence import Job, Presence, Report, present
 from fleet.workers.worker import FleetWorker
@@ -88,6 +91,20 @@ def house(
     if made.worker is not None:
         made.worker.stop()
     clock.set_night(None)
+
+
+def test_a_message_whose_arguments_are_encrypted_is_explained_without_a_key(
+    house: House,
+) -> None:
+    before = dramatiq.get_encoder()
+    dramatiq.set_encoder(PayloadEncoder(lambda: (Fernet.generate_key().decode(),)))
+    message = house.send()
+    dramatiq.set_encoder(PayloadEncoder(lambda: ()))
+    try:
+        assert house.told(redis_id(message))[0].startswith("job of queue work")
+        assert house.told(message.message_id)[1:] == house.told(redis_id(message))[1:]
+    finally:
+        dramatiq.set_encoder(before)
 
 
 def test_a_message_that_waits_is_told_with_its_place_its_age_and_that_nobody_serves_it(house: House) -> None:
