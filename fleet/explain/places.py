@@ -9,7 +9,7 @@ Not guaranteed: one instant for all figures. On failure: what redis-py raises.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal
@@ -140,7 +140,9 @@ def _searched(broker: FleetBroker, queue: str, wanted: str) -> list[bytes]:
 
 def _message(body: bytes | None) -> Message[Any] | None:
     """A message as it lies there: arguments that are encrypted stay so, since nobody here shows them."""
-    for decode in (lambda raw: Message(**JSONEncoder().decode(raw)), Message.decode):  # an encoder of another's last
+    as_json = JSONEncoder().decode
+    decoders: tuple[Callable[[bytes], Message[Any]], ...] = (lambda raw: Message(**as_json(raw)), Message.decode)
+    for decode in decoders:  # the second for whoever has an encoder of their own
         try:
             return decode(body or b"")
         except (DecodeError, FleetError, TypeError, KeyError):

@@ -22,7 +22,22 @@ from fleet.ledger import LedgerLine
 from fleet.overlaps import Overlap
 from fleet.timeline import Load, Night, Recorded, Segment, Timeline, Track, svg, text, timeline
 from fleet.timeline.painting import joined, painted
-from tests.fleet.nights import BERLIN, DAY, HOUR, MINUTE, NIGHT, at, decided, elastic, entry, fired, known, ran, sample
+from tests.fleet.nights import (
+    BERLIN,
+    DAY,
+    HOUR,
+    MINUTE,
+    NIGHT,
+    at,
+    decided,
+    elastic,
+    entry,
+    fired,
+    known,
+    ran,
+    said,
+    sample,
+)
 
 NAME = "nightly_audit"
 PAGE = Path(__file__).parents[2] / "docs" / "night-timeline.svg"
@@ -101,7 +116,8 @@ def test_a_pause_is_shown_from_its_beginning_to_its_end_and_hides_what_is_schedu
 
 def test_elastic_work_is_held_or_released_as_was_decided_and_its_window_is_to_come() -> None:
     sweep = elastic(entry(NAME, "0 4 * * *"), time(0, 30), time(6, 15), 4)
-    decisions = [decided(at("00:30"), 2, "calm", "nobody waits"), decided(at("01:14"), 0, "hot", "realtime waited")]
+    calm = decided(at("00:30"), 2, "calm", "nobody waits")
+    decisions = said(at("02:00"), calm, decided(at("01:14"), 0, "hot", "realtime waited"))
     decisions.insert(1, decided(at("00:31"), 2, "calm", "nobody waits, a minute later"))
     recorded = Recorded(runs={NAME: [ran("c", None, "00:40", 10)]}, decisions={NAME: decisions})
     found = timeline([known(sweep, "lane", 9)], recorded, NIGHT, at("02:00"))
@@ -118,6 +134,29 @@ def test_elastic_work_is_held_or_released_as_was_decided_and_its_window_is_to_co
     assert found.changes() == [
         "00:30 nightly_audit 2 of 4, calm: nobody waits",
         "01:14 nightly_audit 0 of 4, hot: realtime waited",
+    ]
+
+
+def test_elastic_work_that_nobody_decided_on_is_at_the_cron_slots_level() -> None:
+    sweep = elastic(entry(NAME, "0 4 * * *"), time(0, 30), time(6, 15), 4)
+    decisions = said(at("02:00"), decided(at("00:40"), 2, "calm", "nobody waits"))
+    decisions.append(decided(at("13:00"), 0, "closed", "opens at 00:30"))
+    decisions.sort(key=lambda one: one.at)
+    found = timeline([known(sweep, "lane", 9)], Recorded(decisions={NAME: decisions}), NIGHT, at("08:00"))
+    told = found.night.told
+    assert [(told(one.begins), told(one.ends), one.places, one.reason) for one in found.rows[0].tracks[0].steps] == [
+        ("00:30", "00:40", 0, "lapsed"),
+        ("00:40", "02:04", 2, "calm"),  # the last was said at 01:50, and stands for fourteen minutes
+        ("02:04", "04:00", 0, "lapsed"),
+        ("04:00", "06:15", 4, "lapsed"),
+        ("06:15", "07:45", 0, "lapsed"),  # its day, until the window closes
+    ]
+    assert shown(found) == [
+        ("held", "00:30", "00:40"),
+        ("released", "00:40", "02:04"),
+        ("held", "02:04", "04:00"),
+        ("released", "04:00", "06:15"),
+        ("held", "06:15", "07:45"),
     ]
 
 
