@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
@@ -71,7 +72,7 @@ def test_a_run_says_how_far_it_is_and_where_the_message_stands_that_works_on_it(
     put(database, done=340, total=1772, lease_message=message.message_id, lease=timedelta(minutes=5), open=True)
     [found] = explained(broker, database)
     assert (found.kind, found.name) == ("run", "import/17")
-    assert found.lines[0] == "It is running, for 3m, 340 of 1,772 done."
+    assert re.fullmatch(r"It is running, for 3m(\d+s)?, 340 of 1,772 done\.", found.lines[0])
     assert found.lines[1].startswith("Its lease ends in ")
     assert found.lines[2] == (
         f"Its message waits first of 1 in work: `fleet explain {message.options['redis_message_id']}`."
@@ -81,7 +82,7 @@ def test_a_run_says_how_far_it_is_and_where_the_message_stands_that_works_on_it(
 def test_a_run_whose_lease_lapsed_says_who_frees_it(broker: FleetBroker, database: Engine) -> None:
     put(database, lease_message="gone", lease=timedelta(minutes=-5), open=True)
     [found] = explained(broker, database)
-    assert "lapsed 5m ago: a janitor's next pass frees it" in found.lines[1]
+    assert re.search(r"lapsed 5m(\d+s)? ago: a janitor's next pass frees it", found.lines[1])
     assert found.lines[2].startswith("Its message gone stands in no queue")
 
 
@@ -107,4 +108,4 @@ def test_a_table_without_leases_is_enough_and_one_without_runs_has_none(broker: 
         explained(broker, database)
     put(database, COLUMNS, status="queued")
     [found] = explained(broker, database)
-    assert found.lines == ("It is queued, for 3m.",)
+    assert len(found.lines) == 1 and found.lines[0].startswith("It is queued, for 3m")
