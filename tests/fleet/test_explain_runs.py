@@ -19,6 +19,7 @@ from fleet.explain import Explanation, NothingNamed, explain
 from fleet.settings import Settings
 from fleet.storage.engine import psycopg_url
 from middleware import default_order
+from tests.fleet.conftest import MINIMAL, Fleet
 
 SECOND = timedelta(seconds=1)
 BUDGET = Budget(SECOND, 2 * SECOND, because="nothing is run by these tests")
@@ -109,3 +110,18 @@ def test_a_table_without_leases_is_enough_and_one_without_runs_has_none(broker: 
     put(database, COLUMNS, status="queued")
     [found] = explained(broker, database)
     assert len(found.lines) == 1 and found.lines[0].startswith("It is queued, for 3m")
+
+
+def test_a_database_that_is_slow_or_away_is_said_and_hides_nothing_else(
+    database: Engine, fleet: Fleet, redis_url: str, namespace: str
+) -> None:
+    with database.connect() as connection:
+        connection.execute(text("CREATE VIEW fleet_runs AS SELECT pg_sleep(30)::text AS id, 'import' AS kind"))
+    slow = database.url.render_as_string(hide_password=False)
+    for url, why in ((slow, "statement timeout"), ("postgresql://nobody@127.0.0.1:1/nothing", "failed")):
+        settings = {"FLEET_REDIS_URL": redis_url, "FLEET_NAMESPACE": namespace, "FLEET_DATABASE_URL": url}
+        told = fleet(MINIMAL, "explain", "greetings", **settings)
+        assert told.stdout.startswith("lane greetings\n")
+        assert "Runs could not be looked for, in PostgreSQL: " in told.stderr and why in told.stderr
+    with database.connect() as connection:
+        connection.execute(text("DROP VIEW fleet_runs"))
