@@ -19,6 +19,7 @@ from fleet.timeline import Known, Load, Night, Recorded, Timeline, svg, timeline
 
 BERLIN = ZoneInfo("Europe/Berlin")
 DAY = date(2026, 3, 2)
+NAME = "nightly_audit"
 NIGHT = Night.of(DAY, BERLIN)
 MINUTE, HOUR = timedelta(minutes=1), timedelta(hours=1)
 
@@ -77,6 +78,22 @@ def ran(name: str, slot: str | None, began: str, minutes: float | None, how: str
     return Run(
         name, f"{name}-{began}-{attempt}", f"{name}@{slot}", of, attempt, "w", started, started + HOUR, ended, outcome
     )
+
+
+def of_one_entry(
+    now: str | None, *lines: LedgerLine, runs: Any = (), cron: str = "10 3 * * *", **more: Any
+) -> Timeline:
+    """A night with one entry in one lane."""
+    recorded = Recorded(ledger={NAME: lines}, runs={NAME: list(runs)}, **more)
+    one = known(entry(NAME, cron), "lane", 10)
+    return timeline([one], recorded, NIGHT, at(now) if now else None)
+
+
+def shown(found: Timeline) -> list[tuple[str, str, str]]:
+    """(kind or outcome, begins, ends) of the segments of the only track."""
+    told = found.night.told
+    tracks = [track for row in found.rows for track in row.tracks]
+    return [(one.outcome or one.kind, told(one.begins), told(one.ends)) for track in tracks for one in track.segments]
 
 
 def sample() -> Timeline:
