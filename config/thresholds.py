@@ -36,11 +36,22 @@ THRESHOLDS = {
         depth=_depth(5_000, "a message a subscription; twice of what there are"),
         dead=DEFAULT.dead,
     ),
-    "transaction_postprocess": Thresholds(
+    "uploads": Thresholds(
         hurts="whoever uploaded receipts and looks for what was read from them",
-        age=_limit(120, "an upload of 95 files takes its time, and the sweep at 04:00 sends what its own calls left"),
+        age=_limit(120, "an upload of 95 files takes its time; several at once are a busy morning"),
         lag=_limit(90, "an upload's last file starts when 94 before it are read", for_=10),
         depth=DEFAULT.depth,
+        dead=DEFAULT.dead,
+    ),
+    "transaction_postprocess": Thresholds(
+        hurts="nobody before the office opens; then whoever looks for rows that the night should have sorted",
+        age=_limit(120, "a chunk waits for uploads and for a chunk before it, minutes each"),
+        lag=_limit(
+            90, "a chunk starts behind the uploads that are there, and one in sixteen looks is its own", for_=10
+        ),
+        depth=_depth(
+            50, "a message a chain of a backlog, of which there are four; the backlog itself is the balancer's"
+        ),
         dead=DEFAULT.dead,
     ),
     "agent_batch": Thresholds(
