@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import signal
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 from beat.alarm import AlarmClock
@@ -26,6 +27,7 @@ from fleet.app import App, balancer_rules, load, process_broker, settings
 from fleet.broker import FleetBroker
 from fleet.broker.connection import client_from
 from fleet.clock import configure as configure_clock
+from fleet.ledger import VERDICTS
 from fleet.logs import configure as configure_logs
 from fleet.logs import get_logger
 from fleet.servers import wait_for_broker
@@ -69,6 +71,7 @@ class _Replica:
         self._broker = broker
         assert configured.redis_url is not None
         self._entries, now = len(app.schedule), Now()
+        metrics.begin_beat([entry.name for entry in app.schedule], VERDICTS)
         self._leader = Leader(
             client_from(configured.redis_url, answers_within=configured.leader_renewal),
             broker.namespace,
@@ -126,8 +129,9 @@ class _Replica:
         return self.healthy() or self._firing.ready()
 
     def report(self, where: str) -> Report:
-        token, leads = self._leader.token, self._leader.leads()
-        return Report("beat", "beat", worker_id=token, leads=leads, metrics=where)
+        leader = self._leader
+        said = Report("beat", "beat", worker_id=leader.token, leads=leader.leads(), metrics=where)
+        return replace(said, term=leader.epoch, leads_since=leader.leads_since)
 
 
 def main() -> None:

@@ -14,7 +14,17 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fleet import app as application
-from fleet import cli_beat, cli_broker, cli_dead, cli_janitor, cli_outbox, cli_pgstat, cli_steps
+from fleet import (
+    cli_beat,
+    cli_broker,
+    cli_console,
+    cli_dead,
+    cli_janitor,
+    cli_night,
+    cli_outbox,
+    cli_pgstat,
+    cli_steps,
+)
 from fleet.errors import FleetError
 
 if TYPE_CHECKING:
@@ -111,13 +121,46 @@ def migrate() -> None:
 
 
 @cli.command()
-def check() -> None:
-    """Judge the declarations; needs no server."""
+def check(
+    against: Annotated[
+        Path | None, typer.Option(help="The manifest of the release that runs: can this one be rolled out beside it?")
+    ] = None,
+    look: Annotated[
+        bool, typer.Option("--look", help="Look into the queues whether messages of an actor that is gone are left.")
+    ] = False,
+) -> None:
+    """Judge the declarations; needs no server, but with --look."""
     from fleet.check import check as judge
 
     app = _start()
     judge(app)
+    if against is not None:
+        _roll(app, against, look)
     typer.echo(f"{len(app.actors)} actors, {len(app.lanes)} lanes, {len(app.schedule)} entries: nothing found.")
+
+
+def _roll(app: application.App, against: Path, look: bool) -> None:
+    from fleet.broker.counting import messages_of
+    from fleet.errors import CheckFailed
+    from fleet.manifest import manifest_of, read
+    from fleet.rolling import findings
+    from fleet.servers import require_broker
+
+    broker = application.process_broker()
+    if look:
+        require_broker(broker)
+    waiting = (lambda queue, actor: messages_of(broker, queue, actor)) if look else None
+    found = [*findings(read(against), manifest_of(app), app.root, waiting)]
+    if found:
+        raise CheckFailed(found)
+
+
+@cli.command()
+def manifest() -> None:
+    """Print what this release declares, as JSON, for `fleet check --against` of the next one; needs no server."""
+    from fleet.manifest import manifest_of
+
+    typer.echo(manifest_of(_start()).text(), nl=False)
 
 
 @cli.command()
@@ -147,6 +190,7 @@ def _advice(app: application.App) -> object:
 
 
 cli_beat.add_to(cli)
+cli_night.add_to(cli)
 cli_pgstat.add_to(cli)
 cli_steps.add_to(cli)
 
@@ -177,8 +221,10 @@ def status(
 def drain(
     lane: Annotated[str, typer.Argument(help="The lane to drain on this host.")],
     wait: Annotated[bool, typer.Option("--wait", help="Return when it has drained; exit 1 if it does not.")] = False,
+    because: Annotated[str, typer.Option("--because", help="Why, in words; it stands in the audit.")] = "",
 ) -> None:
     """Tell a lane's supervisors on this host to drain and end; exit 1 if there is none."""
+    from fleet import audit
     from fleet.declarations import PAST_DRAIN
     from fleet.servers import require_redis
     from fleet.workers import draining
@@ -192,6 +238,15 @@ def drain(
         typer.echo(line)
     if not done.began:
         raise typer.Exit(1)
+    audit.note(
+        broker,
+        who=audit.own_user(),
+        what="drain",
+        subject=declared.name,
+        because=because,
+        before=f"{len(done.signalled)} supervisors here served it",
+        after="draining",
+    )
     if wait:
         limit = declared.drain + PAST_DRAIN
         left = draining.wait_until_gone((*done.signalled, *done.draining), limit)
@@ -204,6 +259,7 @@ def drain(
 
 cli.add_typer(cli_dead.cli, name="dead")
 cli.add_typer(cli_broker.cli, name="broker")
+cli.add_typer(cli_console.cli, name="console")
 cli.add_typer(cli_janitor.cli, name="janitor")
 cli.add_typer(cli_outbox.cli, name="outbox")
 

@@ -223,6 +223,11 @@ def processes_seen(namespace: str) -> str:
     return f"{namespace}:fleet:processes:seen"
 
 
+def entry_runs(namespace: str, entry: str) -> str:
+    """The stream of an entry's runs, as workers began and ended them; capped, expires five weeks after the last."""
+    return f"{namespace}:fleet:entry-runs:{entry}"
+
+
 def of_probing(namespace: str, name: str) -> list[str]:
     """The seven keys of a queue that a probe reads, in the script's order."""
     return [
@@ -293,9 +298,14 @@ def balance_off(namespace: str) -> str:
     return f"{namespace}:fleet:balance-off"
 
 
+def audit(namespace: str) -> str:
+    """The stream of what people did, where no database keeps it; permanent, capped in length."""
+    return f"{namespace}:fleet:audit"
+
+
 PERMANENT = (
     *(epoch, schedule, revisions, marks, paused, runs, runs_by_hand),
-    *(processes, processes_seen, heartbeats, beats, awaited, workers, catalogue, balance_off),
+    *(processes, processes_seen, heartbeats, beats, awaited, workers, catalogue, audit, balance_off),
 )
 """Keys that stand without an expiry on purpose; so do an entry's ledger, decisions and chains, and
 Dramatiq's queues, bodies, dead letters."""

@@ -22,7 +22,7 @@ _ON_A_KEY: dict[str, tuple[str, ...]] = {
         *("DEL", "EXISTS", "GET", "GETDEL", "HGETALL", "HKEYS", "HLEN", "INCR", "LLEN", "LPOP", "MGET", "PTTL"),
         *("SCARD", "SMEMBERS", "WATCH", "XLEN", "ZCARD"),
     ),
-    "1": ("EXPIRE", "HDEL", "HEXISTS", "HGET", "HMGET", "LINDEX", "LPUSH", "PEXPIRE", "RPUSH", "SADD", "SET"),
+    "1": ("EXPIRE", "HDEL", "HEXISTS", "HGET", "HMGET", "LINDEX", "LPOS", "LPUSH", "PEXPIRE", "RPUSH", "SADD", "SET"),
     "m": ("SISMEMBER", "SREM", "ZMSCORE", "ZREM", "ZSCORE"),
     "KEY RIGHT LEFT": ("LMOVE",),
     "0 1": ("LRANGE", "HSET", "HSETNX", "ZADD", "ZRANGE", "ZREMRANGEBYSCORE", "ZRANGEBYSCORE", "ZREVRANGE", "HINCRBY"),

@@ -22,6 +22,7 @@ from tests.benchmarks import (
     latency_idle,
     latency_steady,
     lookups,
+    probing,
     relay,
     report,
     sleepers,
@@ -44,6 +45,7 @@ _ALONE = {
     "backlogs": "a small customer beside another's 10,000 documents, and the queries over a million rows",
     "beat": "one fire, 1,000 due at one instant, 10,000 held",
     "board": "what the in-flight board costs a job",
+    "probe": "what reading 50 queues of a million messages costs the server",
     "lookups": "scans of categories a document, read for each and kept",
     "uploads": "a person's uploads while a full backlog drains",
 }
@@ -87,6 +89,8 @@ def _measure(claims: list[Claim], rounds: int, *, only: str) -> None:
         report.show(outcomes, stage.client, rounds)
         if only in "beat":
             beat.report(stage, rounds)
+        if only in "probe":
+            probing.report(stage, rounds)
         if only in "lookups":
             assert started.database_url is not None
             lookups.report(started.database_url)

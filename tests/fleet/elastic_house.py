@@ -50,9 +50,10 @@ def tonight(hour: int, minute: int = 0) -> datetime:
     return NIGHT + timedelta(hours=hour, minutes=minute)
 
 
-def it_is(hour: int, minute: int = 0) -> None:
+def it_is(hour: int, minute: int = 0, second: int = 0) -> None:
     """Let the night's clock go on, in real seconds, from a time of day."""
-    clock.set_night(Night(origin=tonight(hour, minute), anchor=clock.real_now(), rate=1.0))
+    at = tonight(hour, minute) + timedelta(seconds=second)
+    clock.set_night(Night(origin=at, anchor=clock.real_now(), rate=1.0))
 
 
 class ElasticHouse:
