@@ -194,6 +194,15 @@ def test_two_chains_at_once_never_ask_for_the_same_row(account: int, world: Any)
     assert (categorizing.backlog(), len(questions), len(set(questions))) == (0, 24, 24)
 
 
+def test_of_two_chunks_that_were_shown_the_same_rows_one_takes_them(
+    account: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = [add(account, "Kontoführung") for _ in range(2)]
+    monkeypatch.setattr(categorizing.turns, "step", lambda *_: rows)
+    assert [row.id for row in categorizing._take(2, "m1")] == rows
+    assert categorizing._take(2, "m2") == []
+
+
 def killed(row: int, token: str) -> None:
     """As a chunk leaves a row that was killed while it asked for it."""
     with session() as s:
