@@ -127,7 +127,7 @@ SCHEDULE = [
     Entry(
         "run_evals",
         cron="10 5 * * *",
-        expires=timedelta(hours=3),
+        expires=timedelta(hours=1),
         because="the model is idle before the office opens, and a result is there for breakfast",
         elastic=Elastic(
             **_NIGHT,

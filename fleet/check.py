@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from fleet.app import App
 from fleet.clock import clock
 from fleet.declarations import All, Entry
+from fleet.elastic_check import elastic_findings
 from fleet.errors import CheckFailed, DeclarationInvalid, NotDeclared
 from fleet.graces import graces
 from fleet.slots import shortest_period
@@ -18,7 +19,7 @@ from fleet.slots import shortest_period
 
 def check(app: App) -> None:
     """Raise `CheckFailed` with every finding, or return."""
-    findings = [*_lanes(app), *_entries(app), *graces(app)]
+    findings = [*_lanes(app), *_entries(app), *elastic_findings(app), *graces(app)]
     if findings:
         raise CheckFailed(findings)
 
