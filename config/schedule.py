@@ -96,7 +96,7 @@ SCHEDULE = [
             **_NIGHT,
             slot=time(4),
             backlog="books.categorizing:backlog",
-            chunk=20,
+            chunk=500,
             cap=2,
             because="rows come in from the first sync on, and should be sorted before the invoices of the morning",
         ),
