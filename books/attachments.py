@@ -58,7 +58,8 @@ def extract_backlog(size: int, token: str) -> Did:
     """Read up to `size` documents of the backlog, and first one that this very message was reading when its worker
     died.
 
-    Says whether another chunk has anything to do now, and how many rows this one did. Raises what the database raises; `DeadlineExceeded`.
+    Says whether another chunk has anything to do now, and how many rows this one did. Raises what the database raises;
+    `DeadlineExceeded`.
     """
     return Chunk(DOCUMENTS.name, size).do(lambda: DOCUMENTS.next_row(token), _read_of_backlog)
 
