@@ -134,7 +134,7 @@ SCHEDULE = [
             slot=time(5, 10),
             backlog="books.evals:backlog",
             chunk=5,
-            cap=4,
+            cap=3,  # of the lane's four threads; one is left for runs that a person looks at in the morning
             quota="model",
             because="nobody asks the model by night; what the audit found is asked behind its promotion at five",
         ),
