@@ -50,9 +50,9 @@ def run(app: App) -> None:
     for entry in app.schedule:
         app.actor(entry.actor)
     broker, configured = process_broker(), settings()
-    reports = sentry.begin(configured)
     client = broker.client  # `SettingsInvalid` without a URL
     replica = _Replica(app, broker, configured)
+    sentry.begin(configured, process="beat")
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, replica.resign)
     where = metrics.serve(
@@ -65,8 +65,7 @@ def run(app: App) -> None:
         replica.run(where)
     finally:
         presence.stop()
-        if reports:
-            sentry.flush()
+        sentry.flush()
 
 
 def _export(app: App, broker: FleetBroker, client: redis.Redis) -> None:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from fleet.app import App
 from fleet.clock import clock
 from fleet.declarations import All, Entry
+from fleet.elastic_check import elastic_findings
 from fleet.errors import CheckFailed, DeclarationInvalid, NotDeclared
 from fleet.graces import graces
 from fleet.slots import shortest_period
@@ -26,7 +27,7 @@ _NIGHTS = 7  # a week holds what comes on one day of it
 
 def check(app: App) -> None:
     """Raise `CheckFailed` with every finding, or return."""
-    findings = [*_lanes(app), *_entries(app), *graces(app)]
+    findings = [*_lanes(app), *_entries(app), *elastic_findings(app), *graces(app)]
     if findings:
         raise CheckFailed(findings)
 

@@ -15,6 +15,7 @@ import typer
 
 from fleet import app as application
 from fleet import (
+    cli_balance,
     cli_beat,
     cli_broker,
     cli_console,
@@ -271,6 +272,7 @@ def drain(
         typer.echo(f"Lane {declared.name} has drained here.")
 
 
+cli.add_typer(cli_balance.cli, name="balance")
 cli.add_typer(cli_dead.cli, name="dead")
 cli.add_typer(cli_broker.cli, name="broker")
 cli.add_typer(cli_console.cli, name="console")
