@@ -5,7 +5,7 @@ Message options of Nightshift: `entry` and `slot` on the message of a slot, `ori
 `nonce` is drawn at each fire, since the id of a slot's message is always the same. What a person fires by hand has an
 `entry` and a `nonce`, and no `slot`. All instants are night time. `lost` is a sentence on a message that stands for a
 job which was cut off (its id is the job's and `-lost`): instead of the body, `on_lost` of its actor is called.
-`left` counts how often workers of another release, which could not run it, left a message to others.
+`left` is the real instant from which on workers of a release that could not run a message left it to others.
 `delivery` is never sent: on what `on_lost` is called with it names the one delivery that was cut off, where another may
 be running.
 
