@@ -7,7 +7,7 @@ from typing import Any
 
 from dramatiq import Message
 
-from fleet import Budget, queue
+from fleet import Budget, elastic, queue
 from fleet.actor import current_message_id
 
 agent_batch = queue("agent_batch")
@@ -33,19 +33,12 @@ def evals_lost(message: Message[Any], reason: str) -> None:
     evals.evals_lost(message, reason)
 
 
-@agent_batch.actor(
-    on_lost=evals_lost,
-    budget=Budget(
-        soft=timedelta(minutes=60),
-        hard=timedelta(minutes=75),
-        because="asks every queued question one after the other, a hundred of them at the model's mean answer",
-    ),
-)
+@agent_batch.actor(on_lost=evals_lost)  # the lane's budget
 def run_evals() -> None:
     """Ask the queued questions whose right answer is known."""
     from books import evals
 
-    evals.run_evals(token=current_message_id())
+    elastic.chunk(lambda size: evals.run_evals(size, token=current_message_id()))
 
 
 @agent_batch.actor(

@@ -10,18 +10,24 @@ from __future__ import annotations
 import argparse
 import signal
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 from beat.alarm import AlarmClock
+from beat.balancer import BalancerRules
+from beat.balancing import Balancing
 from beat.fire import Firer
 from beat.firing import Firing
 from beat.leader import Leader
 from beat.now import Now
-from fleet import metrics
-from fleet.app import App, load, process_broker, settings
+from beat.probing import ANSWERS_WITHIN, Probing
+from beat.seeding import Seeding
+from fleet import metrics, sentry
+from fleet.app import App, balancer_rules, load, process_broker, settings
 from fleet.broker import FleetBroker
 from fleet.broker.connection import client_from
 from fleet.clock import configure as configure_clock
+from fleet.ledger import VERDICTS
 from fleet.logs import configure as configure_logs
 from fleet.logs import get_logger
 from fleet.servers import wait_for_broker
@@ -40,6 +46,7 @@ def run(app: App) -> None:
     for entry in app.schedule:
         app.actor(entry.actor)
     broker, configured = process_broker(), settings()
+    reports = sentry.begin(configured)
     client = broker.client  # `SettingsInvalid` without a URL
     replica = _Replica(app, broker, configured)
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -53,6 +60,8 @@ def run(app: App) -> None:
         replica.run(where)
     finally:
         presence.stop()
+        if reports:
+            sentry.flush()
 
 
 class _Replica:
@@ -62,6 +71,7 @@ class _Replica:
         self._broker = broker
         assert configured.redis_url is not None
         self._entries, now = len(app.schedule), Now()
+        metrics.begin_beat([entry.name for entry in app.schedule], VERDICTS)
         self._leader = Leader(
             client_from(configured.redis_url, answers_within=configured.leader_renewal),
             broker.namespace,
@@ -71,8 +81,18 @@ class _Replica:
             on_elected=lambda: self._firing.ring(),
         )
         firer = Firer(broker, self._leader, app.schedule, now)
-        self._firing = Firing(firer, now, lambda: self._alarm.set_again())
+        balancing, seeding = (client_from(configured.redis_url, answers_within=ANSWERS_WITHIN) for _ in range(2))
+        seeded = Seeding(firer, broker, seeding, self._leader, app.schedule)
+        self._firing = Firing(seeded, now, lambda: self._alarm.set_again())
+        rules = balancer_rules(app) or BalancerRules()
+        self._balancing = Balancing(broker, balancing, self._leader, app.schedule, rules)
         self._alarm = AlarmClock(app.schedule, self._firing.ring, now)
+        self._probing = Probing(
+            broker,
+            client_from(configured.redis_url, answers_within=ANSWERS_WITHIN),
+            self._leader.leads,
+            self.ready,
+        )
         self._resigned = threading.Event()
 
     def run(self, where: str) -> None:
@@ -84,10 +104,14 @@ class _Replica:
         )
         self._alarm.start()
         self._leader.start()
+        self._probing.start()
+        self._balancing.start()
         log.info("beat_started", token=self._leader.token, entries=self._entries, metrics=where)
         try:
             self._firing.run()
         finally:
+            self._balancing.stop()
+            self._probing.stop()
             self._leader.stop()
             self._alarm.stop()
             log.info("beat_ended", token=self._leader.token)
@@ -105,8 +129,9 @@ class _Replica:
         return self.healthy() or self._firing.ready()
 
     def report(self, where: str) -> Report:
-        token, leads = self._leader.token, self._leader.leads()
-        return Report("beat", "beat", worker_id=token, leads=leads, metrics=where)
+        leader = self._leader
+        said = Report("beat", "beat", worker_id=leader.token, leads=leader.leads(), metrics=where)
+        return replace(said, term=leader.epoch, leads_since=leader.leads_since)
 
 
 def main() -> None:

@@ -45,7 +45,7 @@ import queue
 import threading
 import uuid
 from collections.abc import Callable
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -89,6 +89,7 @@ class Leader:
         self._ttl, self._renewal, self._fit, self._on_elected = ttl, renewal.total_seconds(), fit, on_elected
         self.token = str(uuid.uuid4())
         self.epoch = 0
+        self.leads_since: datetime | None = None  # real time
         self._trusted_until = 0.0
         self._holds = self._unfit = self._resigned = False
         self._acquire, self._renew, self._release = (
@@ -100,7 +101,6 @@ class Leader:
         self._wake = Wake(client, namespace, channel=self._lock, wake=self._knock, wake_all=self._knock)
 
     def start(self) -> None:
-        metrics.leading(False)  # registers the metrics before there are two threads that could both be the first
         self._thread.start()
         self._wake.start()
 
@@ -184,6 +184,7 @@ class Leader:
             return self._renewal / 4
         self._holds = holds
         metrics.leading(holds)
+        self.leads_since = clock.real_now() if holds else None
         if holds:
             log.info("beat_elected", token=self.token, epoch=self.epoch)
             self._on_elected()

@@ -5,6 +5,9 @@ before has sent nothing. From then on each file's end counts the batch's files a
 the batch's lock, so that of two files that end at once one is the last. Whatever ends a file ends its batch: its
 message, `on_lost`, or a janitor.
 
+An upload of more than `FILES_A_BATCH` files is nobody's quarter of an hour: its files go into the backlog, which the
+night's chunks read, and no message goes out.
+
 Not guaranteed: by when a batch ends; its files' own bounds say. On failure a batch that was not sent out ends `failed`
 and its files wait; `go_on` sends out those that were not read, and none a second time.
 """
@@ -29,7 +32,8 @@ from fleet.storage import session
 
 log = get_logger(__name__)
 
-FILES_A_BATCH = 95
+FILES_A_BATCH = 95  # what a person waits for: two processes read as many in a quarter of an hour
+_UNSYNCED = {"synchronize_session": False}
 OPEN = (AttachmentStatus.QUEUED, AttachmentStatus.RUNNING)
 
 
@@ -50,13 +54,14 @@ def _send_out(s: Session, hold: Hold[UploadBatch]) -> None:
     files = _files(s, batch_id)
     total, ended = sum(files.values()), _ended(files)
     progress.publish(ended, total)
+    waiting = (Attachment.batch_id == batch_id) & (Attachment.status == AttachmentStatus.QUEUED)
     if total > FILES_A_BATCH:
-        too_many = f"{total} files, and at most {FILES_A_BATCH} go in one: split the upload and try again"
-        hold.finish(BatchStatus.FAILED, too_many, s)
+        s.execute(update(Attachment).where(waiting).values(backlog=True), execution_options=_UNSYNCED)
+        hold.finish(BatchStatus.READING, f"{total} files are read by night", s, finished_at=None)
+        log.info("batch_sent_out", batch=batch_id, files=total, sent=0)
         return
-    waiting = select(Attachment.id).where(Attachment.batch_id == batch_id, Attachment.status == AttachmentStatus.QUEUED)
     actor = cast("FleetActor[Any, Any]", process_broker().get_actor("extract_data_from_attachment"))
-    sent = s.scalars(waiting.order_by(Attachment.id)).all()
+    sent = s.scalars(select(Attachment.id).where(waiting, ~Attachment.backlog).order_by(Attachment.id)).all()
     for attachment_id in sent:
         deadline.check()
         actor.send_on_commit(s, attachment_id)

@@ -1,56 +1,136 @@
 """Sorts transactions into categories: by keyword where one is found, by the model where none is.
 
-A pass goes through all uncategorised rows in pages by id (keyset), sorts each page by keyword in a statement a
-category, and asks the model for the first `MODEL_CALLS` of the others itself. Up to `SENT_ON` more go out as a message
-each; what is left is the next night's.
+Rows without a category are a backlog that chunks drain. A chunk takes up to its number of rows round-robin by customer,
+also those that were born a moment ago; sorts them by keyword in a statement a category; and asks the model for the
+others, one after the other. What it does not come to (`books.chunks` says when a chunk ends) it gives back.
+
+A taken row is its message's alone until `sorting_until`, moved on before each question, so two chains never ask for the
+same row; a chunk that was killed has its rows back when its message comes again, and others have them when that instant
+has passed. A row for which the model found no usable answer is tried again, and after the last time it is parked:
+`unsorted_because` says why, and a person sorts it.
 
 Not guaranteed: that a category is right; `categorized_by` says who chose it. A row that has a category is never changed
-here. A pass sorts by the categories that there were when it began. On failure of one row the pass goes on; a deadline
-leaves, and what is sorted stays.
+here. Keywords that are added later do not reach a row that is parked.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import timedelta
+from itertools import chain, zip_longest
+from typing import Any
 
-from sqlalchemy import select, update
+from dramatiq import Message
+from dramatiq.middleware import Shutdown
+from sqlalchemy import Update, func, or_, select, text, update
+from sqlalchemy.orm import Session
 
-from books import categories, clients
+from books import categories, clients, turns
 from books.categories import Categories
+from books.chunks import MOST_TRIES, Chunk, passes
 from books.models import Transaction
-from fleet import deadline
 from fleet.logs import get_logger
 from fleet.storage import session
-from fleet.storage.keyset import Keyset
-from fleet.sweep import sweep
 
 log = get_logger(__name__)
 
-ROWS_A_PAGE = 500
-MODEL_CALLS = 40  # at the model's median of 5.5 s that is half the lane's soft budget
+NAME = "categorize_uncategorized_transactions"
+TAKEN_FOR = timedelta(minutes=5)  # real: longer than a question usually takes; one that takes longer is asked twice
 _UNSYNCED = {"synchronize_session": False}
-SENT_ON = 200  # what two processes ask in the hours before the office opens, beside documents
+_SAID_AT_MOST = 300
+
+_LOST = f"gave up after {MOST_TRIES} tries: its worker was lost in each"
+
+# A condition here is the condition of an index, word for word, or PostgreSQL does not use it.
+_WAITS = Transaction.category_id.is_(None) & Transaction.unsorted_because.is_(None)
+_HELD = _WAITS & Transaction.sorting_message.is_not(None)
+_FREE = _WAITS & or_(Transaction.sorting_until.is_(None), Transaction.sorting_until < func.now())
+_FREE_ROW = """
+    t.category_id IS NULL AND t.unsorted_because IS NULL AND (t.sorting_until IS NULL OR t.sorting_until < now())
+"""
+_NEXT = f"""
+    SELECT a.customer FROM bank_accounts a WHERE a.customer > %s
+    AND EXISTS (SELECT 1 FROM transactions t WHERE t.account_id = a.id AND {_FREE_ROW}) ORDER BY a.customer LIMIT 1
+"""
+# From customer to customer by index ("loose scan"): costs by customers that are looked at, not by rows that wait.
+_WHOSE = text(
+    f"""
+    WITH RECURSIVE served (customer) AS (
+        ({_NEXT % ":last"}) UNION ALL SELECT ({_NEXT % "served.customer"}) FROM served WHERE customer IS NOT NULL
+    ) SELECT customer FROM served WHERE customer IS NOT NULL LIMIT :size
+    """
+)
+_SHARES = text(
+    f"""
+    SELECT served.customer, mine.id FROM unnest(CAST(:customers AS text[])) AS served (customer) CROSS JOIN LATERAL (
+        SELECT t.id FROM bank_accounts a JOIN transactions t ON t.account_id = a.id
+        WHERE a.customer = served.customer AND {_FREE_ROW} LIMIT :share
+    ) mine
+    """
+)
+
+
+def categorize_uncategorized(size: int, token: str) -> bool:
+    """Sort up to `size` rows that have no category; returns whether another chunk has anything to do now.
+
+    Raises what the database raises.
+    """
+    known = categories.current()
+    taken = _take(size, token)
+    try:
+        matched = [(row.id, known.find(_text(row))) for row in taken]
+        sorted_by_rule = _set(matched)
+        unmatched = [row_id for row_id, category in matched if category is None]
+        log.info("categorized_by_rule", processed=sorted_by_rule, left_for_model=len(unmatched))
+        left = iter(unmatched)
+        chunk = Chunk(NAME, len(unmatched) + 1)
+        chunk.do(lambda: next(left, None), lambda row_id: _ask(row_id, known, token))
+    finally:
+        _give_back(token)
+    return bool(taken) and not chunk.away
+
+
+def backlog() -> int:
+    """How many rows wait to be sorted; one count over the index."""
+    with session() as s:
+        return s.scalar(select(func.count()).select_from(Transaction).where(_WAITS)) or 0
+
+
+def categorizing_lost(message: Message[Any], reason: str) -> None:
+    """Give back what a chunk had taken when it was cut off."""
+    log.info("rows_given_back", rows=_give_back(message.message_id), reason=reason)
 
 
 def _text(row: Transaction) -> str:
     return f"{row.counterparty or ''} {row.remittance}".strip()
 
 
-def categorize_uncategorized() -> list[int]:
-    """Sort what has no category; returns ids of rows to be sorted by a message each."""
-    known = categories.current()
-    uncategorised = select(Transaction).where(Transaction.category_id.is_(None))
-    unmatched: list[int] = []
-    sorted_by_rule = 0
-    for page in Keyset(uncategorised, by=Transaction.id, rows_a_page=ROWS_A_PAGE).pages():
-        deadline.check()
-        matched = [(row.id, known.find(_text(row))) for row in page]
-        unmatched += [row_id for row_id, category in matched if category is None]
-        sorted_by_rule += _set(matched)
-    asked, rest = unmatched[:MODEL_CALLS], unmatched[MODEL_CALLS:]
-    log.info("categorized_by_rule", processed=sorted_by_rule, left_for_model=len(unmatched))
-    sweep("categorize_uncategorized_transactions", asked, lambda row_id: _ask(row_id, known))
-    return rest[:SENT_ON]
+def _take(size: int, token: str) -> Sequence[Transaction]:
+    """Take rows for a message: those it held when its worker died, and others round-robin by customer."""
+    chosen = turns.step(NAME, lambda s, last: _choose(s, last or "", size)) or []
+    free = select(Transaction.id).where(Transaction.id.in_(chosen), _FREE).with_for_update(skip_locked=True)
+    taken = {"sorting_message": token, "sorting_until": func.now() + TAKEN_FOR}
+    with session() as s:
+        own = s.scalars(select(Transaction.id).where(_HELD, Transaction.sorting_message == token)).all()
+        ids = [*own, *s.scalars(free)]  # two conditions by subquery in one UPDATE would read the whole table
+        ours = update(Transaction).where(Transaction.id.in_(ids), _WAITS)
+        rows = s.scalars(ours.values(**taken).returning(Transaction), execution_options=_UNSYNCED).all()
+    turn = {row_id: number for number, row_id in enumerate(chosen)}
+    return sorted(rows, key=lambda row: (turn.get(row.id, -1), row.id))
+
+
+def _choose(s: Session, last: str, size: int) -> tuple[str, list[int]] | None:
+    """The customers behind `last`, around to it, who have rows that are free; an equal share of each, in turns."""
+    whose = list(s.scalars(_WHOSE, {"last": last, "size": size}))
+    if len(whose) < size:  # around: from the first one on
+        whose += [one for one in s.scalars(_WHOSE, {"last": "", "size": size - len(whose)}) if one not in whose]
+    if not whose:
+        return None
+    shares: dict[str, list[int]] = {}
+    for customer, row_id in s.execute(_SHARES, {"customers": whose, "share": -(-size // len(whose))}):
+        shares.setdefault(customer, []).append(row_id)
+    in_turns = chain.from_iterable(zip_longest(*(shares.get(customer, []) for customer in whose)))
+    return whose[-1], [row_id for row_id in in_turns if row_id is not None][:size]
 
 
 def _set(matched: Sequence[tuple[int, int | None]]) -> int:
@@ -66,29 +146,52 @@ def _set(matched: Sequence[tuple[int, int | None]]) -> int:
     return sum(map(len, by_category.values()))
 
 
-def categorize(transaction_id: int) -> None:
-    """Sort one transaction, by keyword or by model; does nothing if it has a category or is gone.
-
-    Raises what the model client raises.
-    """
-    known = categories.current()
+def _ask(row_id: int, known: Categories, token: str) -> None:
+    """Ask the model for a row that is still this message's; counts the try before it asks."""
+    ours = update(Transaction).where(Transaction.id == row_id, _HELD, Transaction.sorting_message == token)
+    tried = {"sorting_tries": Transaction.sorting_tries + 1, "sorting_until": func.now() + TAKEN_FOR}
     with session() as s:
-        row = s.get(Transaction, transaction_id)
-    category = known.find(_text(row)) if row is not None and row.category_id is None else None
-    if category is not None:
-        _set([(transaction_id, category)])
-    else:
-        _ask(transaction_id, known)
-
-
-def _ask(transaction_id: int, known: Categories) -> None:
-    with session() as s:
-        row = s.get(Transaction, transaction_id)
-    if row is None or row.category_id is not None:
+        row = s.scalars(ours.values(**tried).returning(Transaction), execution_options=_UNSYNCED).one_or_none()
+        if row is not None and row.sorting_tries > MOST_TRIES:
+            s.execute(ours.values(unsorted_because=_LOST), execution_options=_UNSYNCED)
+            row = None
+    if row is None:
         return
-    name = clients.model().categorize(
-        _text(row), row.amount_cents, row.currency, list(known.ids), run=f"transaction:{row.id}", step="category"
-    )
-    unset = update(Transaction).where(Transaction.id == transaction_id, Transaction.category_id.is_(None))
+    run = f"transaction:{row.id}"
+    try:
+        with clients.limited(clients.MODEL):
+            name = clients.model().categorize(
+                _text(row), row.amount_cents, row.currency, list(known.ids), run=run, step="category"
+            )
+    except (Exception, Shutdown) as error:
+        _say(ours, row.sorting_tries, error)
+        raise
+    unset = update(Transaction).where(Transaction.id == row_id, Transaction.category_id.is_(None))
     with session() as s:
         s.execute(unset.values(category_id=known.ids[name], categorized_by="model"))
+
+
+def _say(ours: Update, tries: int, error: BaseException) -> None:
+    """What a failure means for its row, which must not be replaced by a second one."""
+    values: dict[str, Any] = {}
+    if isinstance(error, Shutdown) or (isinstance(error, Exception) and passes(error)):
+        values = {"sorting_tries": tries - 1}
+    elif tries >= MOST_TRIES:
+        said = f"gave up after {tries} tries: {error}"
+        values = {"unsorted_because": said[:_SAID_AT_MOST]}
+        log.warning("transaction_unsorted", because=said[:_SAID_AT_MOST])
+    if not values:
+        return
+    try:
+        with session() as s:
+            s.execute(ours.values(**values), execution_options=_UNSYNCED)
+    except Exception as second:
+        log.error("outcome_not_written", row="Transaction", error=repr(second))
+
+
+def _give_back(message: str) -> int:
+    """Let others take what a message has taken and not sorted."""
+    theirs = update(Transaction).where(_HELD, Transaction.sorting_message == message)
+    with session() as s:
+        freed = theirs.values(sorting_message=None, sorting_until=None).returning(Transaction.id)
+        return len(s.scalars(freed, execution_options=_UNSYNCED).all())

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import cache
 from typing import TYPE_CHECKING, TypeVar
 
 from config.settings import settings
-from fleet import parking
+from fleet import parking, quota
 from fleet.errors import RetryLater
 
 if TYPE_CHECKING:
@@ -89,17 +89,22 @@ def payments() -> GatewayClient:
 
 
 MODEL = "model"
-"""The parking key of the model's quota, which all its callers share."""
+"""The model's quota (`config/quotas.py`), and the key it is parked by, which all its callers share."""
 AUTHORITY, PAYMENTS = "authority", "payments"
-"""Theirs, likewise."""
+"""The keys that these are parked by; neither has a quota."""
 
 
 @contextmanager
 def limited(key: str) -> Iterator[None]:
-    """Call the world outside under a key: raises `RetryLater` while it is parked, and a rate limit parks it."""
+    """Call the world outside under a key: with a place of its quota, if it has one, and unless it is parked.
+
+    Raises `RetryLater` while it is parked, and `NoPlace`, which is one, where batch gets no place; a rate limit that
+    the block meets parks the key.
+    """
     parking.check(key)
     try:
-        yield
+        with quota.place(key, people=quota.for_people()) if quota.declared(key) else nullcontext():
+            yield
     except RetryLater as error:
         error.key = error.key or key
         raise

@@ -3,75 +3,61 @@
 An eval is a run of kind `eval` whose input is `{"text", "choices", "expected"}`. The audit's findings become evals too
 ("which check saw this?"), once each: the run's idempotency key is made of the finding.
 
-Not guaranteed: that all are asked in one night; `EVALS_A_PASS` are, oldest first. On failure of one the others go on;
-where the model was busy or away the pass is repeated for what it left, as often as its actor is tried.
+They are a backlog that chunks drain (`books.chunks`), round-robin by customer, each customer's oldest first.
+
+Not guaranteed: that all are asked in one night. On failure of one the others go on.
 """
 
 from __future__ import annotations
 
-from datetime import timedelta
 from typing import Any
 
 from dramatiq import Message
-from sqlalchemy import or_, select
+from sqlalchemy import literal, select
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.orm import Session
 
 from books import clients
 from books.auditing import CHECKS
-from books.leasing import end_lost, take
-from books.model import ModelUnavailable
+from books.chunks import MOST_TRIES, Backlog, Chunk, passes
+from books.leasing import Hold, end_lost
 from books.models import AgentRun, Finding, RunKind, RunStatus
 from fleet.clock import clock
-from fleet.errors import RetryLater
 from fleet.logs import get_logger
-from fleet.storage import leases, session
+from fleet.storage import session
 from fleet.storage.keyset import Keyset
 from fleet.sweep import SweepResult, sweep
 
 log = get_logger(__name__)
 
-EVALS_A_PASS = 100  # what the budget of `run_evals` holds at the model's mean answer
-MODEL_AWAY = timedelta(minutes=1)  # a night duration; a provider that restarts is back by then
+EVALS = Backlog(
+    "run_evals",
+    AgentRun,
+    (AgentRun.kind == literal(RunKind.EVAL, literal_execute=True))
+    & (AgentRun.status == literal(RunStatus.QUEUED, literal_execute=True)),
+)
 
 
-def run_evals(token: str) -> SweepResult:
-    """Ask every queued question, and those that this very message was asking when its worker died.
+def run_evals(size: int, token: str) -> bool:
+    """Ask up to `size` queued questions, and first one that this very message was asking when its worker died.
 
-    Raises `RetryLater` when questions were left because the model was busy or away.
+    Returns whether another chunk has anything to do now. Raises what the database raises.
     """
-    own_or_lapsed = or_(AgentRun.lease_message == token, leases.lapsed(AgentRun))
-    waiting = or_(AgentRun.status == RunStatus.QUEUED, (AgentRun.status == RunStatus.RUNNING) & own_or_lapsed)
-    oldest_first = select(AgentRun.id).where(AgentRun.kind == RunKind.EVAL, waiting).order_by(AgentRun.id)
-    with session() as s:
-        ids = s.scalars(oldest_first.limit(EVALS_A_PASS)).all()
-    waits: list[timedelta] = []
-
-    def replay(run_id: int) -> None:
-        try:
-            _replay(run_id, token)
-        except RetryLater as busy:
-            waits.append(busy.after)
-            raise
-        except ModelUnavailable:
-            waits.append(MODEL_AWAY)
-            raise
-
-    result = sweep("run_evals", ids, replay)
-    if waits:
-        raise RetryLater(f"{len(waits)} of {len(ids)} questions were left for a busy model", max(waits))
-    return result
+    return Chunk(EVALS.name, size).do(lambda: EVALS.next_row(token), _replay)
 
 
-def _replay(run_id: int, token: str) -> None:
-    hold = take(AgentRun, run_id, message=token, claimable=(RunStatus.QUEUED,))
-    if hold is None:
-        return
-    with hold.to_the_end(back_to=RunStatus.QUEUED, failed=RunStatus.FAILED):
+def backlog() -> int:
+    """How many questions wait."""
+    return EVALS.count()
+
+
+def _replay(hold: Hold[AgentRun]) -> None:
+    with hold.tried(back_to=RunStatus.QUEUED, failed=RunStatus.FAILED, most=MOST_TRIES, passes=passes):
         asked = hold.row.input
-        answer = clients.model().categorize(
-            asked["text"], 0, "EUR", asked["choices"], run=f"agent_run:{run_id}", step="eval"
-        )
+        with clients.limited(clients.MODEL):
+            answer = clients.model().categorize(
+                asked["text"], 0, "EUR", asked["choices"], run=f"agent_run:{hold.row.id}", step="eval"
+            )
         right = answer == asked["expected"]
         outcome = "right" if right else f"answered {answer!r}, expected {asked['expected']!r}"
         hold.finish(RunStatus.PASSED if right else RunStatus.FAILED, outcome, result={"answer": answer})

@@ -134,10 +134,33 @@ class Hold(Generic[Row]):
                 self._say(back_to, f"will be tried again: {error}")
             raise
 
-    def _say(self, status: str, outcome: str) -> None:
+    @contextmanager
+    def tried(self, *, back_to: str, failed: str, most: int, passes: Callable[[Exception], bool]) -> Iterator[None]:
+        """The same for a row of a backlog, which has no message whose attempts are counted: the row's own are.
+
+        It ends `failed` with its `most`th try. What `passes` by itself (a model that is away) is no try.
+        """
+        untried = {"attempts": self.row.attempts - 1}
+        try:
+            yield
+        except LeaseLost:
+            raise
+        except Shutdown:
+            self._say(back_to, "its worker was stopped; waits again", **untried)
+            raise
+        except Exception as error:
+            if passes(error):
+                self._say(back_to, f"waits again: {error}", **untried)
+            elif self.row.attempts >= most:
+                self._say(failed, f"gave up after {self.row.attempts} tries: {error}")
+            else:
+                self._say(back_to, f"will be tried again: {error}")
+            raise
+
+    def _say(self, status: str, outcome: str, **values: Any) -> None:
         """The row's end on the way out of an error, which must not be replaced by a second one."""
         try:
-            self.finish(status, outcome)
+            self.finish(status, outcome, **values)
         except Exception as error:
             log.error("outcome_not_written", row=f"{self.model.__name__} {self.row.id}", error=repr(error))
 

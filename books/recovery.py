@@ -7,7 +7,7 @@ before there were any: whoever held it is gone, and nobody knows how far it came
 
 A lease outlasts the hard budget of the job that holds it, and long jobs renew theirs: live work is never touched.
 
-Not guaranteed: that a message which was sent again is the only one. An eval waits for the next evals and has none.
+Not guaranteed: that a message which was sent again is the only one. An eval, and a document of the backlog, has none.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ _SENT_OUT = or_(
     Attachment.batch_id.is_(None),
     exists().where(UploadBatch.id == Attachment.batch_id, UploadBatch.status.not_in(_NOT_OUT)),
 )
-"""Files that have, or had, a message: those of a batch that waits or that failed have none yet."""
+"""Files that have, or had, a message: those of a batch that waits or that failed have none yet, the backlog's never."""
 
 RUNS: Sequence[Waiting] = (
     Waiting("prepare_run", AgentRun, RunStatus.QUEUED, RunStatus.FAILED, AgentRun.kind == RunKind.PREPARE, _RUN_AGAIN),
@@ -127,7 +127,16 @@ RUNS: Sequence[Waiting] = (
         Attachment,
         AttachmentStatus.QUEUED,
         AttachmentStatus.FAILED,
-        _SENT_OUT,
+        and_(~Attachment.backlog, _SENT_OUT),
+        _FILE_AGAIN,
+        batches.file_moved,
+    ),
+    Waiting(
+        None,
+        Attachment,
+        AttachmentStatus.QUEUED,
+        AttachmentStatus.FAILED,
+        Attachment.backlog.is_(True),
         _FILE_AGAIN,
         batches.file_moved,
     ),

@@ -1,7 +1,7 @@
 """`python -m books.uploads`: imports and batches that failed; show them, and have one go on where it stopped.
 
-Rows that are in the books, and files that were read, are kept and not done again. A file that is no CSV fails again,
-and so does a batch of too many files: these are for their owner to split or to export anew.
+Rows that are in the books, and files that were read, are kept and not done again. A file that is no CSV fails again:
+it is for its owner to export anew.
 
 Reads the same settings as the fleet.
 """

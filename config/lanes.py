@@ -23,12 +23,13 @@ LANES = [
     ),
     Lane(
         "transaction_postprocess",
-        queues=("transaction_postprocess",),
+        queues=("uploads", "transaction_postprocess"),
+        people=("uploads",),  # fetched first: what a person just uploaded starts before any chunk of a backlog
         waits_for="CPU, OCR, a model",
         processes=2,
         threads=1,  # OCR holds a core; more threads would only share it
         prefetch=1,
-        nice=5,
+        nice=19,  # a backlog takes what the sync and people leave; simulated, that is most of what a controller gains
         budget=Budget(
             soft=timedelta(seconds=600),
             hard=timedelta(seconds=900),
@@ -43,7 +44,7 @@ LANES = [
         waits_for="a model, nobody watching",
         processes=1,
         threads=4,
-        nice=10,
+        nice=19,  # as the lane above
         budget=Budget(
             soft=timedelta(minutes=30),
             hard=timedelta(minutes=40),
@@ -58,6 +59,7 @@ LANES = [
         waits_for="a model, a person watching a spinner",
         processes=1,
         threads=4,  # reserved; never niced
+        people=("agent_realtime",),
         budget=Budget(
             soft=timedelta(seconds=90),
             hard=timedelta(seconds=120),

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import time, timedelta
 from functools import partial
+from typing import Any
 
 import fleet
+from fleet import Elastic
 
 _BERLIN = "Europe/Berlin"
 Entry = partial(fleet.Entry, tz=_BERLIN)
+# Behind the evening's last uploads; done before the first people come, a quarter of an hour early.
+_NIGHT: Any = {"window": (time(0, 30), time(6, 15)), "day": time(6, 30)}
 
 SCHEDULE = [
     # all day
@@ -88,13 +92,36 @@ SCHEDULE = [
         cron="0 4 * * *",
         expires=timedelta(hours=2),
         because="after the audit, well before the morning invoices",
+        elastic=Elastic(
+            **_NIGHT,
+            slot=time(4),
+            backlog="books.categorizing:backlog",
+            chunk=20,
+            cap=2,
+            because="rows come in from the first sync on, and should be sorted before the invoices of the morning",
+        ),
+    ),
+    # 04:30
+    Entry(
+        "extract_backlog",
+        cron="30 4 * * *",
+        expires=timedelta(hours=2),
+        because="the largest consumer of the processors, when neither banks nor people need them",
+        elastic=Elastic(
+            **_NIGHT,
+            slot=time(4, 30),
+            backlog="books.attachments:backlog",
+            chunk=3,
+            cap=2,
+            because="documents wait since the day before; each takes seconds of a core, which the night has",
+        ),
     ),
     # 05:00
     Entry(
         "promote_findings",
         cron="0 5 * * *",
         expires=timedelta(hours=2),
-        because="the audit's findings become evals that the pass ten minutes later already asks",
+        because="the audit's findings become evals while there still is an hour to ask them in",
     ),
     # 05:10
     Entry(
@@ -102,6 +129,15 @@ SCHEDULE = [
         cron="10 5 * * *",
         expires=timedelta(hours=3),
         because="the model is idle before the office opens, and a result is there for breakfast",
+        elastic=Elastic(
+            **_NIGHT,
+            slot=time(5, 10),
+            backlog="books.evals:backlog",
+            chunk=5,
+            cap=4,
+            quota="model",
+            because="nobody asks the model by night; what the audit found is asked behind its promotion at five",
+        ),
     ),
     # 05:30
     Entry(

@@ -6,6 +6,6 @@ Not guaranteed: that this package alone makes a fleet. An application brings `ac
 from fleet import deadline
 from fleet.actor import queue
 from fleet.catalogue import connect
-from fleet.declarations import All, Budget, Entry, Lane, Retry
+from fleet.declarations import All, Budget, Elastic, Entry, Lane, Retry
 
-__all__ = ["All", "Budget", "Entry", "Lane", "Retry", "connect", "deadline", "queue"]
+__all__ = ["All", "Budget", "Elastic", "Entry", "Lane", "Retry", "connect", "deadline", "queue"]

@@ -1,8 +1,8 @@
 """Finds an application's rooms, and is the only place that imports by name.
 
-An application is a folder with `actors/`, `config/lanes.py` and `config/schedule.py`, and perhaps `janitors/` and
-`config/settings.py`. Its rooms have import names that other packages use too, so each is checked to have come from
-the folder it should: `ShadowedRoom` names both paths.
+An application is a folder with `actors/`, `config/lanes.py` and `config/schedule.py`, and perhaps `janitors/`,
+`config/settings.py` and `config/quotas.py`. Its rooms have import names that other packages use too, so each is checked
+to have come from the folder it should: `ShadowedRoom` names both paths.
 
 Not guaranteed: two applications in one process. The broker is the process's, as it is in Dramatiq.
 """
@@ -13,9 +13,10 @@ import importlib
 import importlib.util
 import pkgutil
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
+from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType, ModuleType
@@ -28,6 +29,10 @@ from fleet.actor import FleetActor
 from fleet.broker import FleetBroker
 from fleet.declarations import Budget, Entry, Lane, Retry
 from fleet.errors import DeclarationInvalid, NotDeclared, RoomMissing, ShadowedRoom
+from fleet.payloads import PayloadEncoder
+from fleet.quota import Quota
+from fleet.thresholds import DEFAULT, Thresholds
+from fleet.window import elastic_of
 
 if TYPE_CHECKING:
     from fleet.settings import Settings
@@ -39,12 +44,13 @@ OPTIONAL_ROOMS = ("janitors",)
 
 @dataclass(frozen=True)
 class App:
-    """A loaded application: its root, its actors by name, its lanes and its schedule in the order they are written."""
+    """A loaded application: its root, its actors by name, its lanes, schedule and quotas as they are written."""
 
     root: Path
     actors: Mapping[str, FleetActor[Any, Any]]
     lanes: tuple[Lane, ...]
     schedule: tuple[Entry, ...]
+    quotas: tuple[Quota, ...] = ()
 
     def lane(self, name: str) -> Lane:
         """The lane of this name, or `NotDeclared`."""
@@ -76,6 +82,7 @@ def process_broker() -> FleetBroker:
     """This process's broker, made at the first declaration; becomes Dramatiq's global broker too."""
     broker = FleetBroker(settings, middleware=importlib.import_module("middleware").default_order())
     dramatiq.set_broker(broker)
+    dramatiq.set_encoder(PayloadEncoder(lambda: settings().payload_keys, lambda: settings().payload_seal))
     return broker
 
 
@@ -114,11 +121,14 @@ def load(root: Path) -> App:
                 _import_modules(package)
     declared = lanes(root)
     schedule = _declared(root, "config.schedule", "SCHEDULE", Entry)
+    has_quotas = (root / "config" / "quotas.py").is_file()
+    quotas = _declared(root, "config.quotas", "QUOTAS", Quota) if has_quotas else ()
     broker = process_broker()
+    broker.quotas = MappingProxyType({quota.name: quota for quota in quotas})
     broker.lanes = MappingProxyType({queue: lane for lane in declared for queue in lane.queues})
     broker.entries = MappingProxyType({entry.name: entry for entry in schedule})
     actors = cast("dict[str, FleetActor[Any, Any]]", broker.actors)
-    return App(root, MappingProxyType(actors), declared, schedule)
+    return App(root, MappingProxyType(actors), declared, schedule, quotas)
 
 
 def lanes(root: Path) -> tuple[Lane, ...]:
@@ -127,6 +137,36 @@ def lanes(root: Path) -> tuple[Lane, ...]:
     Raises `RoomMissing`, `DeclarationInvalid`, or whatever importing `config.lanes` raises.
     """
     return _declared(root, "config.lanes", "LANES", Lane)
+
+
+def balancer_rules(app: App) -> Any | None:
+    """`BALANCER` of `config/thresholds.py`: the parameters of `beat.balancer`, None where the application has none."""
+    if not (app.root / "config" / "thresholds.py").is_file():
+        return None
+    return getattr(importlib.import_module("config.thresholds"), "BALANCER", None)
+
+
+def backlog_of(entry: Entry) -> Callable[[], int]:
+    """The application's function that counts what is left of an elastic entry.
+
+    Raises `DeclarationInvalid` if there is none of that name, or whatever importing its module raises.
+    """
+    where = elastic_of(entry).backlog
+    name, _, function = where.partition(":")
+    told = f"Entry({entry.name!r}), backlog={where!r}"
+    try:
+        module = importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{name}.".startswith(f"{error.name}."):
+            raise  # the module is there, and imports something that is not
+        raise DeclarationInvalid(f"{told}: there is no module {error.name!r}.") from None
+    found = getattr(module, function, None)
+    if callable(found):
+        return cast("Callable[[], int]", found)
+    known = [known for known in vars(module) if callable(getattr(module, known)) and not known.startswith("_")]
+    close = get_close_matches(function, known, n=1, cutoff=0.5)
+    hint = f" Did you mean {close[0]!r}?" if close else ""
+    raise DeclarationInvalid(f"{told}: {name} has no function {function!r} that counts.{hint}")
 
 
 def janitors(app: App) -> dict[str, ModuleType]:
@@ -141,6 +181,20 @@ def janitors(app: App) -> dict[str, ModuleType]:
 def beat(app: App) -> None:
     """Run a beat replica of a loaded application; the beat's room stands above this one and is found by name."""
     importlib.import_module("beat.__main__").run(app)
+
+
+def thresholds() -> tuple[Thresholds, Mapping[str, Thresholds]]:
+    """The default limits of queues, and an application's own by queue; after `load`, which sets the path.
+
+    Raises `DeclarationInvalid`, or whatever importing `config.thresholds` raises.
+    """
+    if not (importlib.util.find_spec("config") and importlib.util.find_spec("config.thresholds")):
+        return DEFAULT, MappingProxyType({})
+    module = importlib.import_module("config.thresholds")
+    declared = getattr(module, "THRESHOLDS", None)
+    if not isinstance(declared, Mapping) or not all(isinstance(one, Thresholds) for one in declared.values()):
+        raise DeclarationInvalid(f"{module.__file__}: THRESHOLDS must map queues to Thresholds.")
+    return DEFAULT, MappingProxyType(dict(declared))
 
 
 def _import_room(room: str, folder: Path) -> ModuleType:

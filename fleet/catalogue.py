@@ -12,9 +12,11 @@ from __future__ import annotations
 
 import inspect
 import json
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
+import dramatiq
 import redis
 from dramatiq import Message
 
@@ -22,6 +24,7 @@ from fleet import wire
 from fleet.broker import FleetBroker, keys
 from fleet.clock import clock
 from fleet.errors import ActorGone, ArgumentsInvalid, NotDeclared
+from fleet.payloads import PayloadEncoder
 
 GONE_AFTER = timedelta(days=7)  # real time, by the server's clock
 _READ_AGAIN_AFTER = timedelta(hours=1)
@@ -62,8 +65,13 @@ class Connection:
         return self._catalogue[actor]
 
 
-def connect(url: str, *, namespace: str = "dramatiq") -> Connection:
-    """A connection to the fleet on this Redis; opens nothing yet."""
+def connect(url: str, *, namespace: str = "dramatiq", payload_keys: Sequence[str] = ()) -> Connection:
+    """A connection to the fleet on this Redis; opens nothing yet.
+
+    `payload_keys` are the fleet's, where it encrypts what messages carry; they hold for the whole process.
+    """
+    if payload_keys:
+        dramatiq.set_encoder(PayloadEncoder(lambda: payload_keys))
     return Connection(FleetBroker(url=url, namespace=namespace, middleware=[]))
 
 

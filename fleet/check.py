@@ -27,6 +27,9 @@ def _lanes(app: App) -> Iterator[str]:
     for name, times in Counter(lane.name for lane in app.lanes).items():
         if times > 1:
             yield f"Lane {name!r} is declared {times} times: give each lane a name of its own."
+    for name, times in Counter(quota.name for quota in app.quotas).items():
+        if times > 1:
+            yield f"Quota {name!r} is declared {times} times: give each provider one budget."
     served = Counter(queue for lane in app.lanes for queue in lane.queues)
     for queue, times in served.items():
         if times > 1:

@@ -11,6 +11,9 @@ later one would not start; and an end within the hard budget and the longest del
 since it expired, was coalesced, paused or overlapped, has no check-in: Sentry says that it was missed, which it was.
 Mute the monitor of an entry that you pause.
 
+Two monitors are of no entry, and are the dead man's switch of the rest: `fleet-beat`, at which the leading beat checks
+in each minute that it could fire in, and `fleet-probe`, for each time that somebody read and judged the queues.
+
 Nothing is sent without a DSN, while a night is played, or by entries that Sentry cannot express (an interval that is no
 whole number of minutes, a cron with seconds). Not guaranteed: an error for a run whose whole host vanished, or that
 went with a process which the supervisor killed for another's sake; its repetition ends its check-in, or Sentry's time
@@ -21,6 +24,7 @@ from __future__ import annotations
 
 import math
 import re
+import sys
 import uuid
 from datetime import timedelta
 from hashlib import blake2b
@@ -54,6 +58,13 @@ _UNITS: tuple[tuple[Literal["day", "hour", "minute"], timedelta], ...] = (
 )
 _MOST_MINUTES = 40_320  # Sentry's bound on margin and run time
 _LONGEST_SLUG = 50
+_EACH_MINUTE: MonitorConfig = {
+    "schedule": {"type": "interval", "value": 1, "unit": "minute"},
+    "checkin_margin": 3,
+    "max_runtime": 1,
+    "failure_issue_threshold": 1,
+    "recovery_threshold": 1,
+}
 _IDS = uuid.UUID("6f0c2b0e-7d5f-4f0b-9a86-0f1f7d1f5c55")
 
 
@@ -158,3 +169,18 @@ def slug(entry: str) -> str:
     if plain == entry and len(plain) <= _LONGEST_SLUG:
         return plain
     return f"{plain[: _LONGEST_SLUG - 7]}-{blake2b(entry.encode(), digest_size=3).hexdigest()}"
+
+
+def alive(what: Literal["beat", "probe"]) -> None:
+    """Tell Sentry's monitor `fleet-beat` or `fleet-probe` that it still runs; it speaks after three minutes without.
+
+    Nothing where Sentry was not begun, or while a night is played. What cannot be sent is said and costs nothing.
+    """
+    if "sentry_sdk" not in sys.modules or clock.rate != 1.0:
+        return
+    try:
+        from sentry_sdk.crons import capture_checkin
+
+        capture_checkin(monitor_slug=f"fleet-{what}", status="ok", monitor_config=_EACH_MINUTE)
+    except Exception as error:
+        log.warning("check_in_not_sent", entry=f"fleet-{what}", status="ok", error=repr(error))

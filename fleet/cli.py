@@ -14,7 +14,17 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fleet import app as application
-from fleet import cli_beat, cli_broker, cli_dead, cli_janitor, cli_outbox, cli_pgstat, cli_steps
+from fleet import (
+    cli_beat,
+    cli_broker,
+    cli_console,
+    cli_dead,
+    cli_janitor,
+    cli_night,
+    cli_outbox,
+    cli_pgstat,
+    cli_steps,
+)
 from fleet.errors import FleetError
 
 if TYPE_CHECKING:
@@ -180,6 +190,7 @@ def _advice(app: application.App) -> object:
 
 
 cli_beat.add_to(cli)
+cli_night.add_to(cli)
 cli_pgstat.add_to(cli)
 cli_steps.add_to(cli)
 
@@ -210,8 +221,10 @@ def status(
 def drain(
     lane: Annotated[str, typer.Argument(help="The lane to drain on this host.")],
     wait: Annotated[bool, typer.Option("--wait", help="Return when it has drained; exit 1 if it does not.")] = False,
+    because: Annotated[str, typer.Option("--because", help="Why, in words; it stands in the audit.")] = "",
 ) -> None:
     """Tell a lane's supervisors on this host to drain and end; exit 1 if there is none."""
+    from fleet import audit
     from fleet.declarations import PAST_DRAIN
     from fleet.servers import require_redis
     from fleet.workers import draining
@@ -225,6 +238,15 @@ def drain(
         typer.echo(line)
     if not done.began:
         raise typer.Exit(1)
+    audit.note(
+        broker,
+        who=audit.own_user(),
+        what="drain",
+        subject=declared.name,
+        because=because,
+        before=f"{len(done.signalled)} supervisors here served it",
+        after="draining",
+    )
     if wait:
         limit = declared.drain + PAST_DRAIN
         left = draining.wait_until_gone((*done.signalled, *done.draining), limit)
@@ -237,6 +259,7 @@ def drain(
 
 cli.add_typer(cli_dead.cli, name="dead")
 cli.add_typer(cli_broker.cli, name="broker")
+cli.add_typer(cli_console.cli, name="console")
 cli.add_typer(cli_janitor.cli, name="janitor")
 cli.add_typer(cli_outbox.cli, name="outbox")
 

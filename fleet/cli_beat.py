@@ -5,15 +5,13 @@ The context's object is what loads the application.
 
 from __future__ import annotations
 
-import getpass
-import socket
 from typing import Annotated
 
 import redis
 import typer
 from rich.console import Console
 
-from fleet import by_hand, views
+from fleet import audit, by_hand, views
 from fleet.app import App, process_broker, settings
 from fleet.declarations import Entry, reason_says_something
 from fleet.errors import DeclarationInvalid, FleetError
@@ -58,11 +56,12 @@ def fire(context: typer.Context, entry: EntryArgument, because: BecauseOption = 
     declared = app.entry(entry)
     _require_redis()
     try:
-        message = by_hand.fire_now(app, process_broker(), declared, by=by or _who(), because=because)
+        message = by_hand.fire_now(app, process_broker(), declared, by=by or audit.own_user(), because=because)
     except redis.RedisError as error:
         raise FleetError(
             f"Redis did not confirm it: {error}. Look with `fleet schedule --ledger {entry}` whether it was sent."
         ) from None
+    audit.note(process_broker(), who=by or audit.own_user(), what="fire", subject=entry, because=because, after=message)
     typer.echo(f"{entry} is sent to the queue {app.actor(declared.actor).queue_name}: message {message}")
     if note := by_hand.paused(process_broker().client, process_broker().namespace).get(entry):
         typer.echo(f"Its slots stay paused ({views.told(note)}).")
@@ -71,7 +70,8 @@ def fire(context: typer.Context, entry: EntryArgument, because: BecauseOption = 
 def pause(context: typer.Context, entry: EntryArgument, because: BecauseOption, by: ByOption = None) -> None:
     """Let no slot of an entry fire until it is resumed; those that come meanwhile end as `paused`."""
     declared = _entry(context, entry, because)
-    before = by_hand.pause(process_broker(), declared.name, by=by or _who(), because=because)
+    before = by_hand.pause(process_broker(), declared.name, by=by or audit.own_user(), because=because)
+    _noted("pause", entry, by, because, before, "paused")
     was = f"; it was paused before ({views.told(before)})" if before else ""
     typer.echo(f"{entry} is paused{was}. `fleet resume {entry}` lets its slots fire again.")
 
@@ -79,10 +79,11 @@ def pause(context: typer.Context, entry: EntryArgument, because: BecauseOption, 
 def resume(context: typer.Context, entry: EntryArgument, because: BecauseOption, by: ByOption = None) -> None:
     """Let an entry's slots fire again, from the next one on."""
     declared = _entry(context, entry, because)
-    before = by_hand.resume(process_broker(), declared.name, by=by or _who(), because=because)
+    before = by_hand.resume(process_broker(), declared.name, by=by or audit.own_user(), because=because)
     if before is None:
         typer.echo(f"{entry} was not paused.")
         raise typer.Exit(1)
+    _noted("resume", entry, by, because, before, "fires")
     typer.echo(f"{entry} is resumed; it was paused {views.told(before)}.")
 
 
@@ -93,6 +94,12 @@ def _entry(context: typer.Context, name: str, because: str) -> Entry:
         raise DeclarationInvalid(f"--because {because!r}: say it in a few words, for whoever reads the ledger next.")
     _require_redis()
     return declared
+
+
+def _noted(what: str, entry: str, by: str | None, because: str, before: by_hand.Pause | None, after: str) -> None:
+    was = f"paused {views.told(before)}" if before else "not paused"
+    who = by or audit.own_user()
+    audit.note(process_broker(), who=who, what=what, subject=entry, because=because, before=was, after=after)
 
 
 def _require_redis() -> None:
@@ -107,14 +114,6 @@ def _paused() -> tuple[dict[str, by_hand.Pause], str | None]:
         return by_hand.paused(process_broker().client, process_broker().namespace), None
     except redis.RedisError as error:
         return {}, f"Redis did not say which entries are paused: {error}"
-
-
-def _who() -> str:
-    try:
-        user = getpass.getuser()
-    except (KeyError, OSError):  # a container's user without a name
-        user = "somebody"
-    return f"{user} on {socket.gethostname()}"
 
 
 def _print(table: object) -> None:

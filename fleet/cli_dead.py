@@ -23,6 +23,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from fleet import audit
 from fleet.app import App, process_broker
 from fleet.broker.dead import DeadLetter, Filter, Place, count, discard, find, letters, read, requeue, select
 from fleet.errors import NotDeclared
@@ -35,9 +36,11 @@ OlderOption = Annotated[float | None, typer.Option("--older", min=0, help="Only 
 NewerOption = Annotated[float | None, typer.Option("--newer", min=0, help="Only letters newer than so many hours.")]
 ArgumentOption = Annotated[str | None, typer.Option("--argument", help="Only with this text in one of its arguments.")]
 YesOption = Annotated[bool, typer.Option("--yes", help="Do it; without, only show what would be touched.")]
+BecauseOption = Annotated[str, typer.Option("--because", help="Why, in words; it stands in the audit.")]
 MostOption = Annotated[int, typer.Option("--most", min=1, help="At most so many letters, oldest first.")]
 
 _SHOWN_FIRST = 20
+_DONE = {"requeue": "queued again", "discard": "dropped"}
 
 cli = typer.Typer(help="The dead letters: list, show, requeue, discard.", no_args_is_help=True)
 
@@ -92,6 +95,7 @@ def requeue_letters(
     argument: ArgumentOption = None,
     most: MostOption = 10_000,
     rate: Annotated[float, typer.Option(min=0.1, help="So many a second at most.")] = 20.0,
+    because: BecauseOption = "",
     yes: YesOption = False,
 ) -> None:
     """Queue letters again, at a bounded rate; those that cannot be read stay."""
@@ -101,7 +105,7 @@ def requeue_letters(
     if not _agreed(chosen, yes, "be queued again"):
         return
     became: Counter[str] = Counter()
-    with _until_interrupted(chosen, became, "queued again") as stop:
+    with _until_interrupted(chosen, became, "requeue", because) as stop:
         for outcome in requeue(process_broker(), chosen, a_second=rate, pause=stop.wait):
             became[outcome] += 1
             if stop.is_set():
@@ -118,6 +122,7 @@ def discard_letters(
     newer: NewerOption = None,
     argument: ArgumentOption = None,
     most: MostOption = 10_000,
+    because: BecauseOption = "",
     yes: YesOption = False,
 ) -> None:
     """Drop letters for good."""
@@ -127,7 +132,7 @@ def discard_letters(
     if not _agreed(chosen, yes, "be dropped for good"):
         return
     became: Counter[str] = Counter()
-    with _until_interrupted(chosen, became, "dropped") as stop:
+    with _until_interrupted(chosen, became, "discard", because) as stop:
         for dropped in discard(process_broker(), chosen):
             became["moved"] += dropped
             if stop.is_set():
@@ -135,8 +140,11 @@ def discard_letters(
 
 
 @contextmanager
-def _until_interrupted(chosen: Sequence[Place], became: Counter[str], done: str) -> Iterator[threading.Event]:
-    """The first Ctrl-C sets the event, a second one ends the process; says at the end what became of the letters."""
+def _until_interrupted(
+    chosen: Sequence[Place], became: Counter[str], what: str, because: str
+) -> Iterator[threading.Event]:
+    """The first Ctrl-C sets the event, a second one ends the process; says at the end what became of the letters, here
+    and in the audit."""
     stop = threading.Event()
 
     def interrupted(*_: object) -> None:
@@ -151,14 +159,32 @@ def _until_interrupted(chosen: Sequence[Place], became: Counter[str], done: str)
         lost = error
     finally:
         signal.signal(signal.SIGINT, before)
-        said = f"{became['moved']:,} of {len(chosen):,} {done}"
+        said = f"{became['moved']:,} of {len(chosen):,} {_DONE[what]}"
         said += f"; {became['unreadable']:,} cannot be read and stay" if became["unreadable"] else ""
         said += f"; {became['gone']:,} were gone already" if became["gone"] else ""
         typer.echo(f"{said}.")
+        _note(chosen, what, because, said)
     if lost is not None or stop.is_set():
         why = f"Redis did not answer ({lost}), so that one more may be" if lost else "Interrupted"
         typer.echo(f"{why}. Say it again for the others.", err=True)
         raise typer.Exit(1 if lost else 130)
+
+
+def _note(chosen: Sequence[Place], what: str, because: str, said: str) -> None:
+    queues = ", ".join(sorted({place.queue for place in chosen}))
+    before = f"{len(chosen):,} dead letters, the first {chosen[0].id[:80]}"
+    try:
+        audit.note(
+            process_broker(),
+            who=audit.own_user(),
+            what=f"dead {what}",
+            subject=queues,
+            because=because,
+            before=before,
+            after=said,
+        )
+    except redis.RedisError as error:
+        typer.echo(f"This does not stand in the audit: {error}", err=True)
 
 
 def _filter(

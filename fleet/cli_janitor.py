@@ -16,8 +16,8 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from fleet import janitor
-from fleet.app import App, janitors
+from fleet import audit, janitor
+from fleet.app import App, janitors, process_broker
 from fleet.errors import DeclarationInvalid, NotDeclared
 from fleet.janitor import Chore
 
@@ -43,6 +43,7 @@ def run(
     context: typer.Context,
     name: Annotated[str, typer.Argument(help="Which janitor.")],
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what it would do.")] = False,
+    because: Annotated[str, typer.Option("--because", help="Why, in words; it stands in the audit.")] = "",
 ) -> None:
     """One pass, now and here; its line goes to the log, as always."""
     chores = _chores(context.obj(), name)
@@ -50,7 +51,9 @@ def run(
         _show(name, chores)
         return
     done = janitor.run(name, chores)
-    typer.echo(f"{name}: {done.verdict}; {done.recovered:,} of {done.stuck:,} recovered, {done.failed:,} failed.")
+    said = f"{done.verdict}; {done.recovered:,} of {done.stuck:,} recovered, {done.failed:,} failed"
+    audit.note(process_broker(), who=audit.own_user(), what="janitor run", subject=name, because=because, after=said)
+    typer.echo(f"{name}: {said}.")
     if done.verdict == "failed":
         raise typer.Exit(1)
 

@@ -47,6 +47,7 @@ class Clock:
 
     def __init__(self, night: Night | None = None) -> None:
         self._night = night
+        self._frozen: datetime | None = None
 
     @property
     def rate(self) -> float:
@@ -63,12 +64,16 @@ class Clock:
 
     def to_night(self, real: datetime) -> datetime:
         """The night instant of a real one."""
+        if self._frozen is not None:
+            return self._frozen
         if self._night is None:
             return real
         return (self._night.origin + (real - self._night.anchor) * self._night.rate).astimezone(UTC)
 
     def to_real_instant(self, night: datetime) -> datetime:
         """The real instant of a night one; the inverse of `to_night`."""
+        if self._frozen is not None:
+            return self.real_now() + (night - self._frozen)
         if self._night is None:
             return night
         return (self._night.anchor + (night - self._night.origin) / self._night.rate).astimezone(UTC)
@@ -88,6 +93,10 @@ class Clock:
     def set_night(self, night: Night | None) -> None:
         """Start (or, in tests, end) a night in this process."""
         self._night = night
+
+    def freeze(self, at: datetime | None) -> None:
+        """In tests: let night time stand at an instant, or (None) go on; real time goes on either way."""
+        self._frozen = at if at is None else at.astimezone(UTC)
 
 
 clock = Clock()

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import time, timedelta
 from difflib import get_close_matches
 from typing import Literal, get_args
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
@@ -22,6 +22,7 @@ _MOST = timedelta(days=7)
 DEAD_KEPT_FOR = timedelta(days=14)
 DEAD_KEPT_MOST = 100_000
 CATCH_UP_MOST = 1_000  # one script sends them all
+ELASTIC_CHAINS_MOST = 64
 # A reason made only of these words restates the number beside it.
 _FILLER = """
 a an the is are be of at for it its this that to as we so because budget soft hard limit timeout deadline
@@ -110,6 +111,9 @@ class Lane:
     queue are dropped when they are older than `dead_kept_for`, in night time, or when there are more than
     `dead_kept_most`, oldest first.
 
+    `people` are those of its queues whose work somebody waits for: they are fetched first, and their calls are people's
+    in every quota.
+
     A process over `max_rss` bytes, `max_jobs` jobs or `max_age` is retired and replaced, one at a time; over `kill_rss`
     bytes it is killed at once, as if by the kernel. `cpus` are the processors it may run on, where the platform allows.
     """
@@ -131,11 +135,14 @@ class Lane:
     cpus: tuple[int, ...] | None = None
     dead_kept_for: timedelta = DEAD_KEPT_FOR
     dead_kept_most: int = DEAD_KEPT_MOST
+    people: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if isinstance(self.queues, str) or not self.queues:
             raise DeclarationInvalid(f"Lane({self.name!r}): queues takes a list of at least one queue name.")
         object.__setattr__(self, "queues", tuple(self.queues))
+        if isinstance(self.people, str) or not set(self.people) <= set(self.queues):
+            raise DeclarationInvalid(f"Lane({self.name!r}, people={self.people!r}): give queues of its own.")
         for field, value in (
             ("processes", self.processes),
             ("threads", self.threads),
@@ -174,6 +181,67 @@ class All:
             raise DeclarationInvalid(f"All({self.most!r}): give 1 to {CATCH_UP_MOST} slots.")
 
 
+_BACKLOG = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
+
+
+@dataclass(frozen=True)
+class Elastic:
+    """An entry whose work takes the room that is there: a backlog in the database, drained in small chunks by chains.
+
+    All times are of the entry's `tz`. Chains may start at `window[0]`, and the work should be done by `window[1]`, the
+    deadline; from `day` on (which is not before it) one chain at most goes on for a while. `slot` is the entry's own
+    cron minute, inside the window: where nobody decides, `cap` chains may run from it to the day. `backlog` names a
+    function of the application (`module:function`) that counts what is left in one indexed query; `chunk` is how many
+    rows a message takes, `cap` how many chains run at most. Work that waits for a shared `quota` (config/quotas.py) is
+    admitted by that quota's free places, and ends at the deadline; all other by free processors.
+    """
+
+    window: tuple[time, time]
+    day: time
+    slot: time
+    backlog: str
+    chunk: int
+    cap: int
+    because: str
+    quota: str | None = None
+
+    def __post_init__(self) -> None:
+        if not (isinstance(self.window, (tuple, list)) and len(self.window) == 2):
+            raise DeclarationInvalid(f"Elastic(window={self.window!r}): give (opens, deadline), two times of day.")
+        object.__setattr__(self, "window", tuple(self.window))
+        opens, deadline = self.window
+        for field, value in (("window", opens), ("window", deadline), ("day", self.day), ("slot", self.slot)):
+            if not isinstance(value, time) or value.tzinfo is not None:
+                raise DeclarationInvalid(f"Elastic({field}={value!r}): give a time of day without a zone: time(4, 0).")
+        if not after_opening(self.slot, opens) < after_opening(deadline, opens):
+            raise DeclarationInvalid(
+                f"Elastic(slot={self.slot}, window=({opens}, {deadline})): the slot is what is left where nobody "
+                f"decides, so it must lie inside the window."
+            )
+        if after_opening(self.day, opens) < after_opening(deadline, opens):
+            raise DeclarationInvalid(
+                f"Elastic(day={self.day}, window=({opens}, {deadline})): the day begins at the deadline or after it."
+            )
+        for field, number, most in (("chunk", self.chunk, 100_000), ("cap", self.cap, ELASTIC_CHAINS_MOST)):
+            if isinstance(number, bool) or not isinstance(number, int) or not 1 <= number <= most:
+                raise DeclarationInvalid(f"Elastic({field}={number!r}): give a whole number, 1 to {most}.")
+        if not isinstance(self.backlog, str) or not _BACKLOG.fullmatch(self.backlog):
+            raise DeclarationInvalid(
+                f"Elastic(backlog={self.backlog!r}): name a function that counts what is left, as "
+                f"'books.categorizing:backlog'."
+            )
+        if self.quota == "":
+            raise DeclarationInvalid("Elastic(quota=''): give the name of a quota, or leave it out.")
+        if not reason_says_something(self.because):
+            raise DeclarationInvalid(f"Elastic(because={self.because!r}): say why it opens then and ends by then.")
+
+
+def after_opening(instant: time, opens: time) -> timedelta:
+    """How long after a window opens a time of day comes; windows may pass over midnight."""
+    ahead = timedelta(hours=instant.hour - opens.hour, minutes=instant.minute - opens.minute)
+    return (ahead + timedelta(seconds=instant.second - opens.second)) % timedelta(days=1)
+
+
 CatchUp = Literal["latest", "none"] | All
 Overlap = Literal["allow", "skip"]
 
@@ -189,6 +257,8 @@ class Entry:
     (only what is sent within ten real seconds of its time), or `All(n)`, the last n. With `overlap="skip"` a slot whose
     entry's run before is still in its queue, waiting or running, is not sent. `jitter` has the entry due up to so much
     after its slot, always by the same share, which its name decides; the slot itself stays as it is.
+
+    An `elastic` entry has a window beside its slot; its actor calls `fleet.elastic.chunk`.
     """
 
     name: str
@@ -201,6 +271,7 @@ class Entry:
     catch_up: CatchUp = "latest"
     overlap: Overlap = "allow"
     jitter: timedelta = ZERO
+    elastic: Elastic | None = None
 
     def __post_init__(self) -> None:
         if not self.actor:
@@ -228,6 +299,8 @@ class Entry:
             )
         if not reason_says_something(self.because):
             raise DeclarationInvalid(f"Entry({self.name!r}, because={self.because!r}): say why it runs then.")
+        if self.elastic is not None and not isinstance(self.elastic, Elastic):
+            raise DeclarationInvalid(f"Entry({self.name!r}, elastic={self.elastic!r}): give Elastic(…).")
         try:
             ZoneInfo(self.tz)
         except (ZoneInfoNotFoundError, ValueError):

@@ -101,6 +101,16 @@ class MessageTooLarge(FleetError):
         )
 
 
+class MessageTooDeep(FleetError):
+    """Raised when a message's arguments are nested deeper than the broker takes."""
+
+    def __init__(self, actor: str, most: int) -> None:
+        super().__init__(
+            f"A message to {actor!r} has arguments nested deeper than {most} lists and mappings. "
+            f"Store the tree and send its id."
+        )
+
+
 class EventLoopMissing(FleetError):
     """Raised when an async actor is called in a process without a running event loop."""
 

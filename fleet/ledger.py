@@ -8,6 +8,7 @@ Not guaranteed: that a fired slot's message has run; its end stands where the wo
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal
@@ -50,10 +51,35 @@ class LedgerLine:
         return self.verdict in VERDICTS
 
 
-def read(client: redis.Redis, namespace: str, entry: str, most: int | None = None) -> list[LedgerLine]:
-    """An entry's lines, oldest first; with `most` only the last so many."""
-    found: Any = client.xrevrange(keys.ledger(namespace, entry), count=most)
+def read(
+    client: redis.Redis, namespace: str, entry: str, most: int | None = None, since: datetime | None = None
+) -> list[LedgerLine]:
+    """An entry's lines, oldest first; with `most` only the last so many, with `since` those written from then on.
+
+    `since` is by the server's clock, as `at` is.
+    """
+    lowest = "-" if since is None else max(0, wire.to_ms(since))
+    found: Any = client.xrevrange(keys.ledger(namespace, entry), min=lowest, count=most)
     return [_line(entry, id, fields) for id, fields in reversed(found)]
+
+
+def last(client: redis.Redis, namespace: str, entries: Sequence[str]) -> dict[str, LedgerLine]:
+    """The last line of each of these entries that has one; one round trip."""
+    with client.pipeline(transaction=False) as pipe:
+        for entry in entries:
+            pipe.xrevrange(keys.ledger(namespace, entry), count=1)
+        found = pipe.execute()
+    return {entry: _line(entry, *lines[0]) for entry, lines in zip(entries, found, strict=True) if lines}
+
+
+def since(client: redis.Redis, namespace: str, entries: Iterable[str], instant: datetime) -> list[LedgerLine]:
+    """The lines of these entries that were written since a real instant, by the server's clock; one round trip."""
+    names = list(entries)
+    with client.pipeline(transaction=False) as pipe:
+        for name in names:
+            pipe.xrange(keys.ledger(namespace, name), min=wire.to_ms(instant))
+        found: Any = pipe.execute()
+    return [_line(name, id, fields) for name, rows in zip(names, found, strict=True) for id, fields in rows]
 
 
 def _line(entry: str, id: bytes, fields: dict[bytes, bytes]) -> LedgerLine:

@@ -1,24 +1,50 @@
-"""What stands in each queue: two round trips for all of them, whatever their length.
+"""What stands in each queue and what flowed through it lately: one round trip for all queues, whatever their length.
 
-Not guaranteed: one instant for all figures. The counts of one queue are read together, its oldest age right after.
-Raises what redis-py raises when Redis does not answer.
+One script reads the queues (`probe.lua`), in one instant of the server; what processes counted in the last night
+minutes (`fleet.flow`) comes with it in the same trip. Ages are by the server's clock and the senders' timestamps.
+
+Not guaranteed: that the first messages of a queue are its oldest (they are the next), that a prefetched message which
+no thread began has an age here, or that a worker whose host's clock is off counts as a consumer. A key that is not of
+its type hides its own figure and is named. Raises what redis-py raises when Redis does not answer.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
+from typing import Any
 
-from fleet import wire
+import redis
+
+from fleet import flow, wire
 from fleet.broker import FleetBroker, keys
+from fleet.broker.reaper import ALONE
 from fleet.clock import clock
+from fleet.flow import MINUTE, Counted, QueueFlow
+
+WINDOW = 5 * MINUTE
+"""Night time that rates and lags are of."""
+GROWTH = 10 * MINUTE
+"""Night time in which a dead letter is new: longer than the gap between two looks."""
+_ALIVE = timedelta(seconds=30)  # real
+_COMPARED = 3 * WINDOW  # an older reading says nothing of the rate now
+_DUE = re.compile(rb'"(?:due_at|eta)":\s?(\d+)[^{}]*\},\s?"message_id":\s?"[^"]*",\s?"message_timestamp":\s?\d+\}$')
+_SENT = re.compile(rb'"message_timestamp":\s?(\d+)\}$')
 
 
 @dataclass(frozen=True)
 class QueueReading:
-    """Counts of messages; suspects are among the `ready`. `oldest_age` is the first waiting one's, in night time."""
+    """Counts of messages; suspects are among the `ready`. Ages and lags are night time.
+
+    `oldest_age` is the age of the oldest *due* message, from when it was due. The lags, from due to the start of a
+    body, the rates (messages a night minute) and `dead_growth` (that died) are of the last night minutes; `consumers`
+    are the fleet's worker processes that serve the queue and lived lately. What is not known is None. `broken` says
+    which key is not of its type, so that its count is 0 here.
+    """
 
     queue: str
     ready: int
@@ -26,11 +52,29 @@ class QueueReading:
     in_flight: int
     dead: int
     oldest_age: timedelta | None
+    lag_p50: timedelta | None = None
+    lag_p95: timedelta | None = None
+    lag_worst: timedelta | None = None
+    rate_in: float | None = None
+    rate_out: float | None = None
+    dead_growth: int | None = None
+    consumers: int | None = None
+    broken: str | None = None
 
     @property
     def left(self) -> int:
         """Messages that have not ended."""
         return self.ready + self.delayed + self.in_flight
+
+
+@dataclass(frozen=True)
+class Look:
+    """One look: `at` is real time by the server's clock, `counted` is what processes counted in `window`, real."""
+
+    at: datetime
+    queues: list[QueueReading]
+    counted: Counted
+    window: timedelta
 
 
 def read(broker: FleetBroker | None = None, queues: Iterable[str] | None = None) -> list[QueueReading]:
@@ -39,34 +83,135 @@ def read(broker: FleetBroker | None = None, queues: Iterable[str] | None = None)
         from fleet.app import process_broker
 
         broker = process_broker()
-    names = sorted(broker.get_declared_queues() if queues is None else queues)
-    ns, client = broker.namespace, broker.client
-    with client.pipeline(transaction=False) as pipe:
-        for name in names:
-            pipe.llen(keys.queue(ns, name))
-            pipe.llen(keys.suspects(ns, name))
-            pipe.hlen(keys.bodies(ns, name))
-            pipe.hlen(keys.bodies(ns, keys.delayed(name)))
-            pipe.zcard(keys.due(ns, name))
-            pipe.zcard(keys.dead(ns, name))
-            pipe.lindex(keys.queue(ns, name), 0)
-        rows = pipe.execute()
-    by_queue = [rows[start : start + 7] for start in range(0, len(rows), 7)]
-    figures = [(waiting + suspects, *others) for waiting, suspects, *others in by_queue]
-    with client.pipeline(transaction=False) as pipe:
-        for name, (*_, oldest) in zip(names, figures, strict=True):
-            pipe.hget(keys.bodies(ns, name), oldest or "")
-        bodies = pipe.execute()
-    return [
-        QueueReading(name, ready, stock + due, max(0, held - ready - due), dead, _age(body) if oldest else None)
-        for name, (ready, held, stock, due, dead, oldest), body in zip(names, figures, bodies, strict=True)
-    ]
+    return look(broker, broker.get_declared_queues() if queues is None else queues).queues
 
 
-def _age(body: bytes | None) -> timedelta | None:
-    """The age of a waiting message; None for a body that is gone or cannot be read (its fetch will judge that)."""
+def look(broker: FleetBroker, queues: Iterable[str], client: redis.Redis | None = None) -> Look:
+    """Read the given queues, over `client` if there is one."""
+    names = sorted(queues)
+    ns, now = broker.namespace, clock.now()
+    last = flow.minute_of(now)
+    minutes = range(last - WINDOW // MINUTE + 1, last + 1)
+    asked = [keys.history(ns), keys.heartbeats(ns), keys.workers(ns)]
+    for name in names:
+        asked += keys.of_probing(ns, name)
+    back = [wire.duration_ms(clock.to_real(span)) for span in (GROWTH, WINDOW)]
+    script = broker.own_scripts.probe
+    answer, *hashes = _in_one_trip(
+        client or broker.client,
+        script.sha,
+        str(script.script),
+        [len(asked), *asked, *back, wire.duration_ms(_ALIVE)],
+        [keys.flow(ns, minute) for minute in minutes],
+    )
+    counted = flow.summed(hashes)
+    window = now - wire.from_ms(minutes[0] * 60_000)
+    seen = _Seen(wire.from_ms(answer[0]), _moment(answer[1]), _consumers(answer[2], answer[3]), counted, window)
+    found = [seen.reading(name, row) for name, row in zip(names, answer[4:], strict=True)]
+    return Look(seen.at, found, counted, clock.to_real(window))
+
+
+def _in_one_trip(client: redis.Redis, sha: str, script: str, words: list[Any], hashes: list[str]) -> tuple[Any, ...]:
+    for _ in range(2):
+        with client.pipeline(transaction=False) as pipe:
+            pipe.evalsha(sha, *words)
+            for key in hashes:
+                pipe.hgetall(key)
+            found = pipe.execute(raise_on_error=False)
+        if not isinstance(found[0], redis.exceptions.NoScriptError):
+            break
+        client.script_load(script)
+    for one in found[:1] + [one for one in found[1:] if not isinstance(one, redis.ResponseError)]:
+        if isinstance(one, Exception):
+            raise one
+    return (found[0], *({} if isinstance(one, redis.ResponseError) else one for one in found[1:]))
+
+
+@dataclass(frozen=True)
+class _Seen:
+    """What all queues have in common in one look; `window` is night time."""
+
+    at: datetime
+    before: tuple[datetime, Mapping[str, int]] | None
+    consumers: Counter[str]
+    counted: Counted
+    window: timedelta
+
+    def reading(self, name: str, row: list[Any]) -> QueueReading:
+        broken, counts, first_due, *bodies = row
+        waiting, suspects, held, stock, due, dead, new_dead = (count or 0 for count in counts)
+        ready = waiting + suspects
+        flowed = self.counted.queues.get(name)
+        known = flowed or (QueueFlow() if self.consumers[name] else None)
+        left = held + stock
+        rate_out = None if known is None else known.ended / (self.window / MINUTE)
+        return QueueReading(
+            name,
+            ready,
+            delayed=stock + due,
+            in_flight=max(0, held - ready - due),
+            dead=dead,
+            oldest_age=self._oldest(first_due, bodies),
+            lag_p50=flowed.quantile(0.5) if flowed else None,
+            lag_p95=flowed.quantile(0.95) if flowed else None,
+            lag_worst=flowed.quantile(1.0) if flowed else None,
+            rate_in=self._rate_in(name, left, rate_out),
+            rate_out=rate_out,
+            dead_growth=new_dead,
+            consumers=self.consumers[name],
+            broken=broken.decode(errors="replace") or None,
+        )
+
+    def _rate_in(self, name: str, left: int, rate_out: float | None) -> float | None:
+        """What ended, and by how much more or less is left than was."""
+        if self.before is None or rate_out is None or name not in self.before[1]:
+            return None
+        then, counts = self.before
+        passed = (self.at - then) * clock.rate
+        if not timedelta(0) < passed <= _COMPARED:
+            return None
+        return max(0.0, rate_out + (left - counts[name]) / (passed / MINUTE))
+
+    def _oldest(self, first_due: bytes | None, groups: Sequence[list[bytes]]) -> timedelta | None:
+        ages = [self._age(due_at(body)) for body in (*groups[0], *groups[1])]
+        # What is delayed has no age before it is due; overdue, nobody is there to promote it.
+        if first_due is not None:
+            ages.append(self._age(wire.instant(int(float(first_due))), overdue=True))
+        ages += [self._age(due_at(body), overdue=True) for body in groups[2]]
+        return max((age for age in ages if age is not None), default=None)
+
+    def _age(self, due: datetime | None, *, overdue: bool = False) -> timedelta | None:
+        if due is None or (overdue and due > self.at):
+            return None
+        return max(timedelta(0), self.at - due) * clock.rate
+
+
+def due_at(body: bytes) -> datetime | None:
+    """From when a message counts as waiting; None for bytes that do not say. `body` may lack its beginning."""
     try:
-        sent = wire.from_ms(json.loads(body or b"")["message_timestamp"])
-    except (ValueError, KeyError, TypeError, OverflowError):
+        message = json.loads(body)
+        options = message.get("options")
+        told = options if isinstance(options, dict) else {}
+        return wire.instant(told.get("eta") or told.get(wire.DUE_AT) or message["message_timestamp"])
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        found = _DUE.search(body) or _SENT.search(body)
+        return wire.instant(int(found[1])) if found and len(found[1]) < 20 else None
+
+
+def _moment(entries: list[Any]) -> tuple[datetime, Mapping[str, int]] | None:
+    """When the reading to compare with was taken (real), and what was left then a queue."""
+    try:
+        (id, fields) = entries[0]
+        counts = json.loads(dict(zip(fields[::2], fields[1::2], strict=True))[b"queues"])
+        return wire.from_ms(int(id.split(b"-")[0])), {name: sum(row[:3]) for name, row in counts.items()}
+    except (IndexError, ValueError, KeyError, TypeError, AttributeError):
         return None
-    return max(timedelta(0), clock.real_now() - sent) * clock.rate
+
+
+def _consumers(ids: Iterable[bytes], serving: Iterable[bytes | None]) -> Counter[str]:
+    """Worker processes a queue; who runs suspects takes no others."""
+    found: Counter[str] = Counter()
+    for id, queues in zip(ids, serving, strict=False):
+        if queues is not None and not id.startswith(ALONE.encode()):
+            found.update(json.loads(queues))
+    return found

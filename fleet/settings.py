@@ -1,17 +1,20 @@
 """The engine's own settings, read from the environment (`FLEET_…`, and what systemd sets).
 
 This module and the application's `config/settings.py`, which extends it, are the only readers of the environment.
-Secrets stand in URLs and keys: those fields are kept out of `repr`.
+Secrets stand in URLs and keys: those fields are kept out of `repr`. Where `FLEET_SECRETS_DIR` names a folder, a file in
+it that is named like a variable (in any case of letters) holds that variable's value; the environment goes before it.
 """
 
 from __future__ import annotations
 
+import os
 import re
 from datetime import datetime, timedelta
-from typing import Any, Literal, Self
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, ValidationError, ValidatorFunctionWrapHandler, field_validator, model_validator
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from fleet.errors import SettingsInvalid
 
@@ -50,6 +53,17 @@ class Settings(BaseSettings):
     sentry_dsn: str | None = Field(default=None, repr=False)
     sentry_environment: str = "production"
 
+    # Fernet keys with commas between: the first seals what messages carry, all of them open it (fleet.payloads).
+    payload_keys: Annotated[tuple[str, ...], NoDecode] = Field(default=(), repr=False)
+    payload_seal: bool = True  # False: open only, while a roll-out has senders whose workers know no key yet
+
+    # The console (`fleet console`). The tokens are digests; whose addresses may say what a proxy says of a request.
+    console_host: str = "127.0.0.1"
+    console_port: int = Field(default=8310, ge=0, le=65535)
+    console_tokens: str | None = Field(default=None, repr=False)
+    console_tokens_file: Path | None = None
+    console_proxies: str = ""
+
     # What systemd tells its services, by systemd's own names.
     notify_socket: str | None = Field(default=None, validation_alias="NOTIFY_SOCKET")
     watchdog_usec: int | None = Field(default=None, validation_alias="WATCHDOG_USEC")
@@ -61,6 +75,11 @@ class Settings(BaseSettings):
         if value is not None and value.tzinfo is None:
             raise ValueError("give an instant with its UTC offset, for example 2026-03-02T00:00:00+01:00")
         return value
+
+    @field_validator("payload_keys", mode="before")
+    @classmethod
+    def _keys(cls, value: Any) -> Any:
+        return tuple(filter(None, map(str.strip, value.split(",")))) if isinstance(value, str) else value
 
     @field_validator("leader_ttl", "leader_renewal", "lost_after", mode="wrap")
     @classmethod
@@ -120,8 +139,11 @@ class Settings(BaseSettings):
 
         Raises `SettingsInvalid` with one line a fault: the variable, what is wrong, never a secret's value.
         """
+        folder = os.environ.get("FLEET_SECRETS_DIR")
+        if folder and not Path(folder).is_dir():
+            raise SettingsInvalid(f"FLEET_SECRETS_DIR is {folder!r}, which is no folder that can be read.")
         try:
-            return cls(**values)
+            return cls(**{**values, "_secrets_dir": folder})
         except ValidationError as error:
             lines = [
                 f"{cls._variable(fault['loc'])}: {fault['msg']}" if fault["loc"] else fault["msg"]

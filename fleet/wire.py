@@ -5,9 +5,14 @@ Message options of Nightshift: `entry` and `slot` on the message of a slot, `ori
 `nonce` is drawn at each fire, since the id of a slot's message is always the same. What a person fires by hand has an
 `entry` and a `nonce`, and no `slot`. All instants are night time. `lost` is a sentence on a message that stands for a
 job which was cut off (its id is the job's and `-lost`): instead of the body, `on_lost` of its actor is called.
+A chunk of an elastic entry has `entry`, its chain's number `chain` and which seed of that chain it comes of,
+`generation`; and `expires_at`, the end of its night.
 `left` is the real instant from which on workers of a release that could not run a message left it to others.
 `delivery` is never sent: on what `on_lost` is called with it names the one delivery that was cut off, where another may
 be running.
+
+`due_at` is on what was sent with a delay or is tried again: the real instant, by its sender's clock, from which it
+counts as waiting. Nothing is decided by it.
 
 Of stock producers `time_limit` (how long a job may take) and `max_age` (from the message's own timestamp) are heard,
 both in real time.
@@ -23,8 +28,10 @@ NONCE = "nonce"
 ORIGIN = "origin"
 EXPIRES_AT = "expires_at"
 ASKED_AT = "asked_at"
+DUE_AT = "due_at"
 LOST, LOST_SUFFIX = "lost", "-lost"
 DELIVERY = "delivery"
+CHAIN, GENERATION = "chain", "generation"
 LEFT = "left"
 TIME_LIMIT, MAX_AGE = "time_limit", "max_age"
 

@@ -6,9 +6,7 @@ that is somebody's.
 
 from __future__ import annotations
 
-import importlib
 import os
-import sys
 import tempfile
 import uuid
 from collections.abc import Iterator
@@ -24,13 +22,12 @@ import pytest
 import redis
 from sqlalchemy import create_engine, text
 
-from fleet import app as application
 from fleet import embedded
 from fleet.clock import clock
 from fleet.settings import Settings
 from fleet.storage import engine as storage
-from fleet.storage import reference
 from fleet.storage.migrate import migrate
+from fleet.testing import forget_settings
 
 ROOT = Path(__file__).parent.parent
 _KEPT = ("FLEET_REDIS_URL", "FLEET_DATABASE_URL")
@@ -118,10 +115,10 @@ def environment(
     monkeypatch.setenv("FLEET_REDIS_URL", redis_url)
     monkeypatch.setenv("FLEET_DATABASE_URL", migrated_url)
     monkeypatch.setenv("FLEET_NAMESPACE", namespace)
-    _forget_settings()
+    forget_settings()
     yield Environment(redis_url, migrated_url, namespace)
     storage.database().dispose()
-    _forget_settings()
+    forget_settings()
     clock.set_night(None)
 
 
@@ -129,16 +126,3 @@ def environment(
 def migrated(environment: Environment) -> Environment:
     """The name that tests of records use for `environment`."""
     return environment
-
-
-def _forget_settings() -> None:
-    """Drop everything this process cached of its environment, its connections included."""
-    application.settings.cache_clear()
-    if "config.settings" in sys.modules:
-        importlib.import_module("config.settings").settings.cache_clear()
-    reference.forget()
-    storage.database.cache_clear()
-    storage._sessions.cache_clear()
-    broker = application.process_broker()
-    for name in ("client", "scripts", "namespace"):
-        broker.__dict__.pop(name, None)

@@ -18,12 +18,13 @@ from urllib.parse import urlsplit
 
 from books.model import prompts
 from books.model.refusals import ModelAnswerInvalid, ModelRefused, ModelUnavailable, refusal
+from books.model.reply import Reply, ReplyUnreadable, reply_of
 from books.model.turns import Message, ModelStep, ToolCall, Usage
 from books.waits import cut_every_wait
 from fleet import deadline
 
 if TYPE_CHECKING:
-    from openai.types.chat import ChatCompletion, ChatCompletionMessage
+    from openai.types.chat import ChatCompletion
 
     from books.fields import ReceiptFields
 
@@ -89,13 +90,13 @@ class ModelClient:
         names = {tool["function"]["name"] for tool in tools}
         asked, usage, wrong = list(messages), Usage(), ""
         for _ in range(2):
-            completion = self._ask(asked, run, step, **({"tools": list(tools)} if tools else {}))
-            usage, message = usage + _usage(completion), completion.choices[0].message
+            reply = self._ask(asked, run, step, **({"tools": list(tools)} if tools else {}))
+            usage = usage + reply.usage
             try:
-                return _turn(message, names, usage)
+                return _turn(reply, names, usage)
             except _Unusable as error:
                 wrong = str(error)
-                asked += _turned_down(message, wrong)
+                asked += _turned_down(reply, wrong)
         raise ModelAnswerInvalid(f"run {run}, step {step}: {wrong}, also when asked again; read the run's messages")
 
     def _json(
@@ -104,7 +105,7 @@ class ModelClient:
         """What `read` makes of the answer, or of the second one if it raises `_Unusable`."""
         wrong = ""
         for _ in range(2):
-            answer = self._ask(messages, run, step, response_format=answer_format).choices[0].message.content or ""
+            answer = self._ask(messages, run, step, response_format=answer_format).content or ""
             try:
                 return read(answer)
             except _Unusable as error:
@@ -112,8 +113,8 @@ class ModelClient:
                 messages = messages + prompts.repair(answer, wrong)
         raise ModelAnswerInvalid(f"run {run}, step {step}: {wrong}, also when asked again; a person has to look")
 
-    def _ask(self, messages: list[Any], run: str, step: str, **more: Any) -> ChatCompletion:
-        """One request, and a completion that has a choice."""
+    def _ask(self, messages: list[Any], run: str, step: str, **more: Any) -> Reply:
+        """One request, and what was answered."""
         import openai
 
         timeout, subject = deadline.clamp(self._timeout).total_seconds(), f"run {run}, step {step}"
@@ -131,35 +132,32 @@ class ModelClient:
         except (openai.APIError, ValueError) as error:
             found = f"an answer that is no chat completion ({type(error).__name__})"
             raise ModelAnswerInvalid(f"{subject}: found {found}; check the base URL") from error
-        # The SDK does not validate: a body that is no JSON comes back as text, a missing list as None.
-        if not getattr(completion, "choices", None):
-            raise ModelAnswerInvalid(
-                f"{subject}: found a {type(completion).__name__} without choices; check the base URL"
-            )
-        return completion
+        try:
+            return reply_of(completion)
+        except ReplyUnreadable as error:
+            raise ModelAnswerInvalid(f"{subject}: found {error}; check the base URL") from error
 
 
-def _turn(message: ChatCompletionMessage, names: set[str], usage: Usage) -> ModelStep:
+def _turn(reply: Reply, names: set[str], usage: Usage) -> ModelStep:
     calls = []
-    for call in message.tool_calls or ():
-        if call.type != "function" or call.function.name not in names:
+    for call in reply.calls:
+        if call.name not in names:
             raise _Unusable(
                 f"a tool was called that was not offered; the tools are {', '.join(sorted(names)) or 'none'}"
             )
-        name = call.function.name
-        calls.append(ToolCall(call.id, name, _object(call.function.arguments, f"the arguments of {name}")))
-    if not calls and not (message.content or "").strip():
+        calls.append(ToolCall(call.id, call.name, _object(call.arguments, f"the arguments of {call.name}")))
+    if not calls and not (reply.content or "").strip():
         raise _Unusable("there was neither a tool call nor an answer")
-    return ModelStep(tuple(calls), None if calls else message.content, usage)
+    return ModelStep(tuple(calls), None if calls else reply.content, usage)
 
 
-def _turned_down(message: ChatCompletionMessage, wrong: str) -> list[Message]:
+def _turned_down(reply: Reply, wrong: str) -> list[Message]:
     """The turn as it came, each of its tool calls answered by what was wrong: the API wants an answer to each."""
-    if not message.tool_calls:
-        return prompts.repair(message.content or "", wrong)
+    if not reply.calls:
+        return prompts.repair(reply.content or "", wrong)
     error = f"Not called: {wrong}. Call again."
-    answers = [{"role": "tool", "tool_call_id": call.id, "content": error} for call in message.tool_calls]
-    return [message.to_dict(), *answers]
+    answers = [{"role": "tool", "tool_call_id": call.id, "content": error} for call in reply.calls]
+    return [reply.message(), *answers]
 
 
 def _object(text: str, what: str) -> dict[str, Any]:
@@ -172,8 +170,3 @@ def _object(text: str, what: str) -> dict[str, Any]:
     if not isinstance(found, dict):
         raise _Unusable(f"{what} should be a JSON object, found a value of type {type(found).__name__}")
     return found
-
-
-def _usage(completion: ChatCompletion) -> Usage:
-    used = completion.usage
-    return Usage(used.prompt_tokens, used.completion_tokens) if used else Usage()

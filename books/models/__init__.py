@@ -11,6 +11,7 @@ from books.models.documents import Attachment, AttachmentStatus, BatchStatus, Up
 from books.models.imports import ImportJob, ImportRowError, ImportStatus
 from books.models.invoices import Invoice, InvoiceStatus
 from books.models.outside import EffectKind, EffectStatus, OutsideEffect, Subscription, SubscriptionStatus
+from books.models.turns import BacklogTurn
 
 __all__ = [
     "AccountStatus",
@@ -18,6 +19,7 @@ __all__ = [
     "AgentStep",
     "Attachment",
     "AttachmentStatus",
+    "BacklogTurn",
     "BankAccount",
     "BankConnection",
     "Base",

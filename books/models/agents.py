@@ -6,7 +6,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
-from sqlalchemy import ForeignKey, UniqueConstraint, func
+from sqlalchemy import ForeignKey, Index, UniqueConstraint, func, text
 from sqlalchemy.orm import Mapped, mapped_column
 
 from books.models.base import Base
@@ -35,6 +35,9 @@ class AgentRun(Lease, Base):
     """One run. `queued_at` is when it last began to wait for a message, in real time."""
 
     __tablename__ = "agent_runs"
+    __table_args__ = (
+        Index("ix_agent_runs_evals", "customer", "id", postgresql_where=text("kind = 'eval' AND status = 'queued'")),
+    )
 
     id: Mapped[int] = mapped_column(primary_key=True)
     kind: Mapped[str]

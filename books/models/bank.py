@@ -46,6 +46,7 @@ class BankAccount(Lease, Base):
     """
 
     __tablename__ = "bank_accounts"
+    __table_args__ = (Index("ix_bank_accounts_customer", "customer", "id"),)
 
     id: Mapped[int] = mapped_column(primary_key=True)
     connection_id: Mapped[int | None] = mapped_column(ForeignKey("bank_connections.id"), index=True)
@@ -78,12 +79,26 @@ class Transaction(Base):
     """A row of an account, once: pending first, then booked. Money in is positive.
 
     `stored_by` is the message that stored it first, `categorized_by` is `rule` or `model`.
+
+    While it has no category, `sorting_message` is the message that has taken it to sort it, alone until `sorting_until`
+    (real time); `sorting_tries` counts how often the model was asked. `unsorted_because` says why nobody tries any
+    more: a person sorts it.
     """
 
     __tablename__ = "transactions"
     __table_args__ = (
         UniqueConstraint("account_id", "external_id"),
-        Index("ix_transactions_uncategorized", "id", postgresql_where=text("category_id IS NULL")),
+        Index(
+            "ix_transactions_to_sort",
+            "account_id",
+            "id",
+            postgresql_where=text("category_id IS NULL AND unsorted_because IS NULL"),
+        ),
+        Index(
+            "ix_transactions_sorting",
+            "sorting_message",
+            postgresql_where=text("category_id IS NULL AND unsorted_because IS NULL AND sorting_message IS NOT NULL"),
+        ),
     )
 
     id: Mapped[int] = mapped_column(primary_key=True)
@@ -98,5 +113,9 @@ class Transaction(Base):
     remittance: Mapped[str]
     category_id: Mapped[int | None] = mapped_column(ForeignKey("categories.id"))
     categorized_by: Mapped[str | None]
+    sorting_message: Mapped[str | None]
+    sorting_until: Mapped[datetime | None]
+    sorting_tries: Mapped[int] = mapped_column(default=0, server_default="0")
+    unsorted_because: Mapped[str | None]
     stored_by: Mapped[str]
     stored_at: Mapped[datetime] = mapped_column(server_default=func.now())

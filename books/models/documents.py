@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import date, datetime
 from enum import StrEnum
 
-from sqlalchemy import ForeignKey, func
+from sqlalchemy import ForeignKey, Index, false, func, text
 from sqlalchemy.orm import Mapped, mapped_column
 
 from books.models.base import Base
@@ -18,7 +18,7 @@ class BatchStatus(StrEnum):
     READING = "reading"  # its files are out; each one's end counts, and the last one's ends it
     DONE = "done"  # every file was read
     DONE_WITH_ERRORS = "done_with_errors"  # every file has ended, and some were not read; `outcome` says how many
-    FAILED = "failed"  # its files were not sent out (too many, a deadline, or given up); `outcome` says why
+    FAILED = "failed"  # its files were not sent out (a deadline, or given up); `outcome` says why
 
 
 class UploadBatch(Lease, Base):
@@ -40,7 +40,7 @@ class UploadBatch(Lease, Base):
 
 
 class AttachmentStatus(StrEnum):
-    QUEUED = "queued"  # waits for its message
+    QUEUED = "queued"  # waits for its message, or for the night's chunks
     RUNNING = "running"  # a message reads it and holds its lease
     READ = "read"  # read; the fields hold what was found
     UNREADABLE = "unreadable"  # the file itself cannot be read; `outcome` says what was found, a person decides
@@ -48,14 +48,21 @@ class AttachmentStatus(StrEnum):
 
 
 class Attachment(Lease, Base):
-    """One file. `queued_at` is when it last began to wait for a message, in real time."""
+    """One file. `queued_at` is when it last began to wait, in real time.
+
+    One of the `backlog` has no message of its own: nobody waits for it, and the night's chunks read it.
+    """
 
     __tablename__ = "attachments"
+    __table_args__ = (
+        Index("ix_attachments_backlog", "customer", "id", postgresql_where=text("backlog AND status = 'queued'")),
+    )
 
     id: Mapped[int] = mapped_column(primary_key=True)
     batch_id: Mapped[int | None] = mapped_column(ForeignKey("upload_batches.id"), index=True)
     customer: Mapped[str]
     path: Mapped[str]
+    backlog: Mapped[bool] = mapped_column(default=False, server_default=false())
     queued_at: Mapped[datetime] = mapped_column(server_default=func.now())
     method: Mapped[str | None]
     text_length: Mapped[int | None]

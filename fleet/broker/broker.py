@@ -31,6 +31,7 @@ from dramatiq.errors import BrokerError
 from dramatiq.message import Message
 from dramatiq.middleware import Middleware
 
+from fleet import wire
 from fleet.broker import bulk, keys
 from fleet.broker.connection import client_from
 from fleet.broker.ends import current
@@ -45,6 +46,7 @@ from fleet.errors import FleetError, SettingsInvalid
 from fleet.logs import get_logger
 
 if TYPE_CHECKING:
+    from fleet.quota import Quota
     from fleet.settings import Settings
 
 log = get_logger(__name__)
@@ -70,8 +72,8 @@ class NotAccepted(FleetError, BrokerError):
 class FleetBroker(HookedBroker):
     """A Redis broker that reads its settings and connects when it is first used.
 
-    `lanes` maps each queue to its lane, and `entries` each name to its entry, once an application is loaded; a process
-    that only sends leaves them empty. Give `url` or `client` where there are no settings.
+    `lanes` maps each queue to its lane, `entries` each name to its entry and `quotas` to its quota, once an application
+    is loaded; a process that only sends leaves them empty. Give `url` or `client` where there are no settings.
     """
 
     def __init__(
@@ -97,6 +99,7 @@ class FleetBroker(HookedBroker):
         self.dead_message_ttl = DEFAULT_DEAD_MESSAGE_TTL
         self.lanes: Mapping[str, Lane] = MappingProxyType({})
         self.entries: Mapping[str, Entry] = MappingProxyType({})
+        self.quotas: Mapping[str, Quota] = MappingProxyType({})
 
     # Stock sets these three in __init__; ours are made at first use.
     @cached_property
@@ -139,7 +142,8 @@ class FleetBroker(HookedBroker):
         """
         settling = current.settling
         if settling is not None and settling.retried_by(message):
-            message = message.copy()  # a hook may write into what is sent, and not into what ran
+            # A copy: a hook may write into what is sent, and not into what ran.
+            message = message.copy(options=self._due(message, delay or 0))
             self.emit_before("enqueue", message, delay)
             settling.retry = (id_and_bytes(message)[1], self._real_ms(delay) or 0)
             self.emit_after("enqueue", message, delay)
@@ -151,9 +155,15 @@ class FleetBroker(HookedBroker):
 
     def seal(self, message: Message[Any], delay: int | None) -> tuple[Message[Any], Sealed]:
         """A message as it will be sent: under a Redis id of its own, and as the before-enqueue hooks leave it."""
-        message = message.copy(options={"redis_message_id": str(uuid.uuid4())})
+        message = message.copy(options={"redis_message_id": str(uuid.uuid4()), **self._due(message, delay)})
         self.emit_before("enqueue", message, delay)
         return message, (message.queue_name, *id_and_bytes(message))
+
+    def _due(self, message: Message[Any], delay: int | None) -> dict[str, int]:
+        """The option that says from when on a message counts as waiting, where that is not its own timestamp."""
+        if delay is None and wire.DUE_AT not in message.options:
+            return {}
+        return {wire.DUE_AT: wire.to_ms(clock.real_now()) + (self._real_ms(delay) or 0)}
 
     def enqueue_many(self, messages: Iterable[Message[Any]], *, delay: int | None = None) -> Iterator[Message[Any]]:
         """Send messages in order, a chunk a round trip; yields each once it is accepted.

@@ -17,13 +17,16 @@ from typing import Any
 from dramatiq.encoder import JSONEncoder
 from dramatiq.message import Message, get_encoder
 
+from fleet.payloads import PayloadEncoder
+
 _ARGUMENTS, _ID = "\x00arguments", "\x00id"  # no name of an actor or queue has a NUL
 _encode_arguments = json.JSONEncoder(separators=(",", ":")).encode
 
 
 def applies() -> bool:
-    """Whether messages are encoded by Dramatiq's own JSON encoder."""
-    return type(get_encoder()) is JSONEncoder
+    """Whether messages are encoded as Dramatiq's own JSON encoder does."""
+    encoder = get_encoder()
+    return type(encoder) is JSONEncoder or (type(encoder) is PayloadEncoder and not encoder.seals)
 
 
 def encode_calls(queue: str, actor: str, calls: Sequence[Sequence[Any]]) -> list[tuple[str, bytes]]:

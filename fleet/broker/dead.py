@@ -137,6 +137,15 @@ def _ids(broker: FleetBroker, key: str, lowest: str, highest: str, start: int) -
     return list(ids)
 
 
+def scan(
+    broker: FleetBroker, queue: str, which: Filter = Filter(), *, start: int = 0, most: int = PAGE
+) -> tuple[list[DeadLetter], int | None]:
+    """The matching ones of a queue's next letters from a place on, at most `PAGE` of them; and where to go on."""
+    ids = _ids(broker, keys.dead(broker.namespace, queue), *which.span(), start)[:most]
+    found = list(filter(which.matches, _read(broker, queue, ids))) if ids else []
+    return found, start + len(ids) if len(ids) == min(most, PAGE) else None
+
+
 def count(broker: FleetBroker, queues: Sequence[str], which: Filter = Filter()) -> int | None:
     """How many letters match, None where every body would have to be read to know."""
     if which.reads_bodies:
@@ -205,6 +214,7 @@ def discard(broker: FleetBroker, places: Iterable[Place]) -> Iterator[int]:
 
 def _fresh(queue: str, message: Message[Any]) -> bytes:
     options = {name: value for name, value in message.options.items() if name not in _RESET}
+    options[wire.DUE_AT] = wire.to_ms(clock.real_now())
     return Message(
         queue_name=queue,
         actor_name=message.actor_name,

@@ -10,7 +10,7 @@ A message ends as exactly one of:
 
 A retry is not sent by the hook that asks for it: `FleetBroker.enqueue` notes it here when the message is the one this
 thread works on, and the script that ends the message stores it. So a retry that cannot be stored leaves the message
-held.
+held. In the same way the chunk of a chain goes on (`fleet.elastic`): its message ends and is there again in one step.
 """
 
 from __future__ import annotations
@@ -59,12 +59,16 @@ class Fetched:
 
 @dataclass(slots=True)
 class Settling:
-    """What is known so far of the end of the message that a thread works on."""
+    """What is known so far of the end of the message that a thread works on.
+
+    `goes_on` is the body that a job which ended well wants to come again as, at once: its chain's next chunk.
+    """
 
     message_id: str
     queue: str
     in_body: bool = False
     retry: tuple[bytes, int] | None = None
+    goes_on: bytes | None = None
     broken_hook: BaseException | None = None
 
     def retried_by(self, message: Message[Any]) -> bool:

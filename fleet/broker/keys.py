@@ -223,8 +223,89 @@ def processes_seen(namespace: str) -> str:
     return f"{namespace}:fleet:processes:seen"
 
 
+def entry_runs(namespace: str, entry: str) -> str:
+    """The stream of an entry's runs, as workers began and ended them; capped, expires five weeks after the last."""
+    return f"{namespace}:fleet:entry-runs:{entry}"
+
+
+def of_probing(namespace: str, name: str) -> list[str]:
+    """The seven keys of a queue that a probe reads, in the script's order."""
+    return [
+        queue(namespace, name),
+        suspects(namespace, name),
+        bodies(namespace, name),
+        queue(namespace, delayed(name)),
+        bodies(namespace, delayed(name)),
+        due(namespace, name),
+        dead(namespace, name),
+    ]
+
+
+def flow(namespace: str, minute: int) -> str:
+    """What processes counted in a night minute (since 1970): figure -> count; expires after twenty night minutes."""
+    return f"{namespace}:fleet:flow:{minute}"
+
+
+def readings(namespace: str) -> str:
+    """The newest reading of all queues: `at`, `minute`, `reading` (JSON), and `by:<who>` when each took its last;
+    expires after a night day without one."""
+    return f"{namespace}:fleet:readings"
+
+
+def history(namespace: str) -> str:
+    """The stream of readings, a compact one a night minute, capped; expires after two night days without one."""
+    return f"{namespace}:fleet:readings:history"
+
+
+def alerts(namespace: str) -> str:
+    """kind:subject -> its episode (JSON), pending, open, or closed and not yet said; expires after a night week
+    without a judge."""
+    return f"{namespace}:fleet:alerts"
+
+
+def quota(namespace: str, name: str, holder: str) -> str:
+    """The places of a quota that people, or batch, hold: each with the end of its lease; expires with the last."""
+    return f"{namespace}:fleet:quota:{name}:{holder}"
+
+
+def allowance(namespace: str, entry: str) -> str:
+    """How many chains of an elastic entry may run, and the leader's state of it (JSON); expires after 180 s (night)."""
+    return f"{namespace}:fleet:allow:{entry}"
+
+
+def hold(namespace: str, entry: str) -> str:
+    """Stands while a person holds an elastic entry: by whom, why and until when (JSON); expires with the hold."""
+    return f"{namespace}:fleet:hold:{entry}"
+
+
+def decisions(namespace: str, entry: str) -> str:
+    """The stream of an elastic entry's changes of allowance; permanent, capped in length."""
+    return f"{namespace}:fleet:decisions:{entry}"
+
+
+def chains(namespace: str, entry: str) -> str:
+    """Chain number -> the id of the last message that was seeded for it; permanent."""
+    return f"{namespace}:fleet:chains:{entry}"
+
+
+def measures(namespace: str, entry: str) -> str:
+    """What full chunks of an elastic entry took in all: chunks, rows, cpu_us, wall_us; ends a day after the last."""
+    return f"{namespace}:fleet:measures:{entry}"
+
+
+def balance_off(namespace: str) -> str:
+    """Stands while a person has the balancer off: by whom, when and why (JSON); permanent."""
+    return f"{namespace}:fleet:balance-off"
+
+
+def audit(namespace: str) -> str:
+    """The stream of what people did, where no database keeps it; permanent, capped in length."""
+    return f"{namespace}:fleet:audit"
+
+
 PERMANENT = (
     *(epoch, schedule, revisions, marks, paused, runs, runs_by_hand),
-    *(processes, processes_seen, heartbeats, beats, awaited, workers, catalogue),
+    *(processes, processes_seen, heartbeats, beats, awaited, workers, catalogue, audit, balance_off),
 )
-"""Keys that stand without an expiry on purpose; so do an entry's ledger and Dramatiq's queues, bodies, dead letters."""
+"""Keys that stand without an expiry on purpose; so do an entry's ledger, decisions and chains, and
+Dramatiq's queues, bodies, dead letters."""

@@ -27,6 +27,7 @@ from typing import Any
 import redis
 
 from fleet.broker.ends import End, Fetched
+from fleet.broker.order import Order
 from fleet.broker.outages import Outages
 from fleet.broker.pace import Pace
 from fleet.broker.turn import Turn, Turns
@@ -53,6 +54,7 @@ class Pump(threading.Thread):
         queues: Sequence[str],
         *,
         pace: Pace,
+        order: Order,
         deliver: Callable[[list[Fetched]], None],
         ended: Callable[[End, bool], None],
         starving: Callable[[], bool],
@@ -61,7 +63,7 @@ class Pump(threading.Thread):
     ) -> None:
         super().__init__(name="pump", daemon=True)
         self._client, self._script, self._turns = client, script, turns
-        self.worker_id, self._queues, self._pace = worker_id, list(queues), pace
+        self.worker_id, self._queues, self._pace, self._order = worker_id, list(queues), pace, order
         self._deliver, self._ended, self._starving, self._fenced = deliver, ended, starving, fenced
         self._take_back = take_back
         self._ends: deque[End] = deque()
@@ -72,12 +74,10 @@ class Pump(threading.Thread):
         self._dirty: set[str] = set(queues)
         self._stir = threading.Condition(threading.Lock())
         self._fetching, self._running = True, True
-        self._look_at, self._due_at = 0.0, math.inf
-        self._number = 0
+        self._look_at, self._due_at, self._number = 0.0, math.inf, 0
         self._turning = threading.Lock()  # held while a turn is under way; taken before `_stir`, never after it
         self._unanswered: Turn | None = None
-        self._sleeps_until = 0.0
-        self.turned_at = 0.0
+        self._sleeps_until = self.turned_at = 0.0
 
     @property
     def held(self) -> int:
@@ -237,7 +237,7 @@ class Pump(threading.Thread):
             ends = [self._ends.popleft() for _ in range(min(len(self._ends), _ENDS_A_TURN))]
             self._pace.ended(sum(end.kind != "back" for end in ends), clock.monotonic())
             wanted = max(0, self._pace.room - self._held + len(ends)) if self._fetching else 0
-            looked_at = [name for name in self._queues if name in self._dirty] if wanted else []
+            looked_at = self._order.of([name for name in self._queues if name in self._dirty]) if wanted else []
             # The rotation: the next turn begins with another queue. A queue is cleared before it is looked at.
             self._queues = self._queues[1:] + self._queues[:1]
             self._dirty -= set(looked_at)

@@ -19,15 +19,17 @@ from fleet.errors import ServerRefused
 
 _ON_A_KEY: dict[str, tuple[str, ...]] = {
     "": (
-        *("DEL", "EXISTS", "GET", "HGETALL", "HKEYS", "HLEN", "INCR", "LLEN", "LPOP", "PTTL", "SCARD", "SMEMBERS"),
-        *("WATCH", "XLEN", "ZCARD"),
+        *("DEL", "EXISTS", "GET", "GETDEL", "HGETALL", "HKEYS", "HLEN", "INCR", "LLEN", "LPOP", "MGET", "PTTL"),
+        *("SCARD", "SMEMBERS", "WATCH", "XLEN", "ZCARD"),
     ),
-    "1": ("EXPIRE", "HDEL", "HEXISTS", "HGET", "HMGET", "LINDEX", "LPUSH", "PEXPIRE", "RPUSH", "SADD", "SET"),
+    "1": ("EXPIRE", "HDEL", "HEXISTS", "HGET", "HMGET", "LINDEX", "LPOS", "LPUSH", "PEXPIRE", "RPUSH", "SADD", "SET"),
     "m": ("SISMEMBER", "SREM", "ZMSCORE", "ZREM", "ZSCORE"),
     "KEY RIGHT LEFT": ("LMOVE",),
-    "0 1": ("HSET", "HSETNX", "ZADD", "ZRANGE", "ZRANGEBYSCORE", "ZREVRANGE", "HINCRBY"),
+    "0 1": ("LRANGE", "HSET", "HSETNX", "ZADD", "ZRANGE", "ZREMRANGEBYSCORE", "ZRANGEBYSCORE", "ZREVRANGE", "HINCRBY"),
     "* field value": ("XADD",),
     "+ -": ("XREVRANGE",),
+    "- +": ("XRANGE",),
+    "0 +inf": ("ZCOUNT",),
 }
 """The commands that scripts and processes give on keys, by arguments that each could have behind its key."""
 _ON_NO_KEY = ("MULTI", "EXEC", "PING", "TIME", "UNSUBSCRIBE", "UNWATCH", "SELECT 0", "SCRIPT LOAD x", "EVALSHA x 0")

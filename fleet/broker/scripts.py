@@ -24,6 +24,9 @@ class Scripts:
         self.forget = self._load(client, "forget")
         self.export = self._load(client, "export")
         self.fire_now = self._load(client, "fire_now")
+        self.probe = self._load(client, "probe")
+        self.store_reading = self._load(client, "store_reading")
+        self.seed = self._load(client, "seed")
         self.rights = self._load(client, "rights")
 
     @staticmethod

@@ -7,19 +7,22 @@ from typing import Any, TypeVar
 
 from dramatiq.message import Message
 
-from fleet.errors import MessageTooLarge
+from fleet.errors import MessageTooDeep, MessageTooLarge
 
 T = TypeVar("T")
 Sealed = tuple[str, str, bytes]
 """A message that is ready to be sent: its queue, its Redis id, its bytes."""
 
 LARGEST_MESSAGE = 1024 * 1024
+DEEPEST_ARGUMENT = 64  # levels of lists and mappings; Python's own JSON gives up at about a thousand, in mid-air
+_NESTS = (list, tuple, dict)
 # A round trip of many messages: bounds memory here and the script's time there.
 CHUNK, CHUNK_BYTES = 500, 4 * 1024 * 1024
 
 
 def id_and_bytes(message: Message[Any]) -> tuple[str, bytes]:
-    """A message's Redis id and bytes, or `MessageTooLarge`."""
+    """A message's Redis id and bytes, or `MessageTooLarge`, or `MessageTooDeep`."""
+    check_depth(message)
     encoded = message.encode()
     check_size(message.actor_name, encoded)
     return message.options["redis_message_id"], encoded
@@ -29,6 +32,18 @@ def check_size(actor: str, encoded: bytes) -> None:
     """Raise `MessageTooLarge` for what no broker here takes."""
     if len(encoded) > LARGEST_MESSAGE:
         raise MessageTooLarge(actor, len(encoded), LARGEST_MESSAGE)
+
+
+def check_depth(message: Message[Any]) -> None:
+    """Raise `MessageTooDeep` for arguments that are nested deeper than anybody means to."""
+    level: list[Any] = [value for value in (*message.args, *message.kwargs.values()) if isinstance(value, _NESTS)]
+    depth = 0
+    while level:
+        depth += 1
+        if depth > DEEPEST_ARGUMENT:
+            raise MessageTooDeep(message.actor_name, DEEPEST_ARGUMENT)
+        inner = (one.values() if isinstance(one, dict) else one for one in level)
+        level = [value for values in inner for value in values if isinstance(value, _NESTS)]
 
 
 def chunks(items: Iterable[T], encoded: Callable[[T], bytes]) -> Iterator[list[T]]:

@@ -87,3 +87,20 @@ class OutboxRow(EngineBase):
     accepted_at: Mapped[datetime | None] = mapped_column(DateTime(timezone=True))
     attempts: Mapped[int] = mapped_column(default=0, server_default="0")
     refused: Mapped[str | None]
+
+
+class AuditRow(EngineBase):
+    """What a person did to a fleet (`fleet.audit`); kept for good. `at` is real time."""
+
+    __tablename__ = "fleet_audit"
+    __table_args__ = (Index("ix_fleet_audit_at", "namespace", "at"),)
+
+    id: Mapped[int] = mapped_column(BigInteger, Identity(always=True), primary_key=True)
+    namespace: Mapped[str]
+    at: Mapped[datetime] = mapped_column(DateTime(timezone=True), server_default=func.clock_timestamp())
+    who: Mapped[str]
+    what: Mapped[str]
+    subject: Mapped[str]
+    because: Mapped[str]
+    before: Mapped[str | None]
+    after: Mapped[str | None]

@@ -79,7 +79,13 @@ def serve(app: App, lane: Lane, path: Path, *, alone: bool) -> None:
     broker.emit_after("process_boot")  # middleware of Dramatiq's starts its threads here
     threads, prefetch = (1, 1) if alone else (lane.threads, lane.prefetch)
     worker = FleetWorker(
-        broker, queues=set(lane.queues), worker_threads=threads, prefetch=prefetch, board=board, alone=alone
+        broker,
+        queues=set(lane.queues),
+        worker_threads=threads,
+        prefetch=prefetch,
+        board=board,
+        alone=alone,
+        people=lane.people,
     )
     worker.start()
     keeper = _Keeper(board, worker, stir)

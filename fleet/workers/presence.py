@@ -52,8 +52,8 @@ class Job:
 class Report:
     """What a process says of itself, or its supervisor of it.
 
-    `kind` is `supervisor`, `worker` or `beat`; `leads` holds for a beat; `phase` is a child's, in small letters, or
-    `draining` of a supervisor.
+    `kind` is `supervisor`, `worker` or `beat`; `leads`, `term` and `leads_since` (real time) hold for a beat, the
+    last two while it leads; `phase` is a child's, in small letters, or `draining` of a supervisor.
     """
 
     kind: str
@@ -65,6 +65,8 @@ class Report:
     leads: bool = False
     jobs: tuple[Job, ...] = ()
     phase: str = ""
+    term: int = 0
+    leads_since: datetime | None = None
 
     @property
     def serves(self) -> bool:
@@ -205,7 +207,9 @@ def _parse(raw: dict[str, Any]) -> Report:
         )
         for job in raw["jobs"]
     )
-    return Report(**_known(Report, raw) | {"jobs": jobs})
+    since = raw.get("leads_since")
+    leads_since = None if since is None else datetime.fromisoformat(since)
+    return Report(**_known(Report, raw) | {"jobs": jobs, "leads_since": leads_since})
 
 
 def _known(kind: type[Job | Report], raw: dict[str, Any]) -> dict[str, Any]:

@@ -12,14 +12,15 @@ from typing import Any
 
 from dramatiq import Message, MessageProxy
 from dramatiq.common import q_name
-from dramatiq.errors import ActorNotFound
+from dramatiq.errors import ActorNotFound, DecodeError
 from dramatiq.message import get_encoder
 
 from fleet.broker.ends import End, Fetched
-from fleet.broker.sealing import LARGEST_MESSAGE
+from fleet.broker.sealing import LARGEST_MESSAGE, check_depth
 from fleet.clock import clock
-from fleet.errors import FleetError, MessageTooLarge
+from fleet.errors import FleetError, MessageTooDeep, MessageTooLarge
 from fleet.logs import get_logger
+from fleet.payloads import PayloadSealed
 
 log = get_logger(__name__)
 
@@ -32,23 +33,26 @@ class MessageNewer(FleetError):
 
 
 class FleetMessage(MessageProxy):
-    """A message and where it was fetched."""
+    """A message, where it was fetched, and from when it was due if a stock producer delayed it (real milliseconds)."""
 
-    def __init__(self, message: Message[Any], fetched: Fetched) -> None:
+    def __init__(self, message: Message[Any], fetched: Fetched, due: object = None) -> None:
         super().__init__(message)
-        self.fetched = fetched
+        self.fetched, self.due = fetched, due
 
 
 def read(one: Fetched) -> FleetMessage:
     """The message that was fetched.
 
-    Raises `MessageTooLarge`, `MessageNewer`, or whatever the encoder raises for bytes that are not its own.
+    Raises `MessageTooLarge`, `MessageTooDeep`, `MessageNewer`, `PayloadSealed`, or whatever the encoder raises for
+    bytes that are not its own.
     """
     if len(one.body) > _LARGEST_FETCHED:
         raise MessageTooLarge("?", len(one.body), LARGEST_MESSAGE)
     try:
         message: Message[Any] = Message.decode(one.body)
     except Exception as error:
+        if isinstance(error, DecodeError) and isinstance(error.error, PayloadSealed):
+            raise error.error from None
         unknown = _fields_to_come(one.body)
         if not unknown:
             raise
@@ -56,11 +60,12 @@ def read(one: Fetched) -> FleetMessage:
             f"The message has fields that this worker's Dramatiq does not know: {', '.join(unknown)[:200]}. "
             f"Was it sent by a newer one? Upgrade the workers, then requeue it."
         ) from error
-    message.options.pop("eta", None)  # of a stock producer: its delay is over
+    check_depth(message)
+    eta = message.options.pop("eta", None)  # of a stock producer: its delay is over
     message.options["redis_message_id"] = one.id
     if message.queue_name.endswith(".DQ"):
         message = message.copy(queue_name=q_name(message.queue_name))
-    return FleetMessage(message, one)
+    return FleetMessage(message, one, eta)
 
 
 def _fields_to_come(body: bytes) -> list[str]:
@@ -79,8 +84,12 @@ def unreadable(one: Fetched, error: Exception) -> End:
         reason = "unknown actor"
     elif isinstance(error, MessageTooLarge):
         reason = "too large"
+    elif isinstance(error, MessageTooDeep):
+        reason = "too deep"
     elif isinstance(error, MessageNewer):
         reason = "newer version"
+    elif isinstance(error, PayloadSealed):
+        reason = "sealed"
     shown = one.id.encode(errors="surrogateescape").decode(errors="backslashreplace")
     log.error("message_unreadable", queue=one.queue, id=shown, reason=reason, error=repr(error)[:500], dead_letter=True)
     known = {"reason": reason, "exception": repr(error)[:500], "traceback": "", "attempts": 0, "worker": one.worker}

@@ -22,6 +22,7 @@ import threading
 
 import redis
 
+from fleet import metrics
 from fleet.app import App, longest_hard, process_broker, settings
 from fleet.bounds import LOST_MARGIN
 from fleet.broker.dead import trim
@@ -30,9 +31,11 @@ from fleet.catalogue import publish_catalogue
 from fleet.clock import clock
 from fleet.declarations import Lane
 from fleet.errors import ServerUnreachable
+from fleet.flow import Flow
 from fleet.logs import get_logger
 from fleet.servers import wait_for_broker
 from fleet.workers.isolation import Isolation
+from fleet.workers.lane_cpu import LaneCpu
 from fleet.workers.presence import Presence
 from fleet.workers.process import Child
 from fleet.workers.recycling import Recycling
@@ -71,6 +74,8 @@ class Supervisor:
         self._recycling = Recycling(lane)
         self._isolation = Isolation(app.root, lane, self._rooms)
         self._vitals = Vitals(lane, Systemd.of(settings()))
+        self._flow = Flow(self._broker.client, self._broker.namespace)
+        self._cpu = LaneCpu(lane.name, self._flow)
         self._said_unreaped = False
         self._redis_again_at = 0.0  # one call that times out a turn: a Redis that hangs must not hang the loop
 
@@ -91,6 +96,7 @@ class Supervisor:
         presence.start()
         watch.start()
         relaying.start()
+        self._flow.start()
         for fork in [fork for middleware in self._broker.middleware for fork in middleware.forks]:
             # Stock's command runs them beside its workers; a supervisor has children that take messages, and no others.
             log.warning("fork_not_run", function=f"{fork.__module__}:{fork.__name__}", instead="a process of its own")
@@ -103,6 +109,7 @@ class Supervisor:
                 self._tick()
             self._drain()
         finally:
+            self._flow.stop()
             relaying.stop()
             watch.stop()
             presence.stop()
@@ -147,6 +154,7 @@ class Supervisor:
         rooms = self._rooms
         child = Child(self._app.root, self._lane, rooms.boards, str(rooms.metrics), young_deaths=young_deaths)
         self._children.append(child)
+        metrics.worker_started(self._lane.name)
 
     def _tick(self, *, draining: bool = False) -> None:
         now = clock.monotonic()
@@ -156,6 +164,7 @@ class Supervisor:
             else:
                 self._look_after(child, now, draining)
         self._vitals.look(self._children, waiting=len(self._restarts), now=now, draining=draining)
+        self._cpu.look(self._children, now)
         self._settle_with_redis()
         if draining:
             return
@@ -240,12 +249,15 @@ class Supervisor:
         say = log.info if child.retired_at is not None or draining or (child.alone and not ids) else log.error
         died = {"lane": self._lane.name, "pid": child.pid, "cause": child.died_of(), "in_body": len(in_body)}
         if child.alone:
+            metrics.worker_ended(self._lane.name, "suspect")
             say("suspect_runner_ended", **died)
         elif child.retired_at is None and not draining:
             young = child.young_deaths + 1 if now - child.started < _YOUNG_SECONDS and not jobs else 0
             self._restarts.append((now + _pause(young), young))
+            metrics.worker_ended(self._lane.name, "died")
             say("worker_died", **died, restart_in=_pause(young))
         else:
+            metrics.worker_ended(self._lane.name, "left")
             say("worker_gone", **died)
 
     def _settle_with_redis(self) -> None:

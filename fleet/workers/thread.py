@@ -208,6 +208,8 @@ class FleetWorkerThread(WorkerThread):
         if settling.retry is not None:
             body, delay = settling.retry
             end = message.fetched.end("retry", body, str(delay).encode())
+        elif settling.goes_on is not None and failure is None and skipped is None:
+            end = message.fetched.end("retry", settling.goes_on, b"0")
         else:
             end = message.fetched.end("drop" if skipped else "done")
         self.broker.emit_after("ack", message)

@@ -14,6 +14,7 @@ from __future__ import annotations
 import threading
 import uuid
 from collections import Counter
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -24,6 +25,7 @@ from dramatiq.worker import QUEUE_PREFETCH, _WorkerMiddleware
 from fleet.broker.broker import FleetBroker
 from fleet.broker.dead import trim
 from fleet.broker.ends import End, Fetched
+from fleet.broker.order import Order
 from fleet.broker.pace import MOST, Pace
 from fleet.broker.pump import Pump
 from fleet.broker.reaper import LOST_AFTER
@@ -48,6 +50,8 @@ class FleetWorker(Worker):
     It holds `prefetch` messages at most, running ones included; without one twice its threads, or more while jobs are
     short (`fleet.broker.pace`). `ends` counts the ends that were written, by kind, and `stale` those that came late.
 
+    What waits in the queues of `people` is fetched before anything else.
+
     With a `board` its threads write down there what they run, and a supervisor beats and looks for it. `alone` it
     takes the suspects of its queues, and nothing else; give it one thread and a prefetch of one.
     """
@@ -64,6 +68,7 @@ class FleetWorker(Worker):
         lost_after: timedelta = LOST_AFTER,
         board: Board | None = None,
         alone: bool = False,
+        people: Sequence[str] = (),
         **stock: Any,
     ) -> None:
         super().__init__(broker, queues=queues, worker_threads=worker_threads, **stock)
@@ -71,7 +76,7 @@ class FleetWorker(Worker):
         fixed = prefetch or QUEUE_PREFETCH  # stock's own setting, from the environment
         self.queue_prefetch = fixed or self.queue_prefetch
         self.most_prefetch = fixed or MOST
-        self._lost_after, self.board, self._alone = lost_after, board, alone
+        self._lost_after, self.board, self._alone, self._people = lost_after, board, alone, people
         self._watch: Watch | None = None
         self._others = OtherReleases()
         self.ends: Counter[str] = Counter()
@@ -88,6 +93,7 @@ class FleetWorker(Worker):
             broker.broker_id,
             queues,
             pace=Pace(self.queue_prefetch, self.most_prefetch, clock.monotonic()),
+            order=Order(self._people),
             deliver=self._deliver,
             ended=self._ended,
             starving=lambda: self.work_queue.empty(),

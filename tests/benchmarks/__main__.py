@@ -13,6 +13,7 @@ from pathlib import Path
 
 from fleet import embedded
 from tests.benchmarks import (
+    backlogs,
     beat,
     board,
     drain,
@@ -21,9 +22,11 @@ from tests.benchmarks import (
     latency_idle,
     latency_steady,
     lookups,
+    probing,
     relay,
     report,
     sleepers,
+    uploads,
 )
 from tests.benchmarks.contest import Claim, play
 from tests.benchmarks.stage import Stage
@@ -39,9 +42,12 @@ CLAIMS: tuple[Claim, ...] = (
     idle_queues.CLAIM,
 )
 _ALONE = {
+    "backlogs": "a small customer beside another's 10,000 documents, and the queries over a million rows",
     "beat": "one fire, 1,000 due at one instant, 10,000 held",
     "board": "what the in-flight board costs a job",
+    "probe": "what reading 50 queues of a million messages costs the server",
     "lookups": "scans of categories a document, read for each and kept",
+    "uploads": "a person's uploads while a full backlog drains",
 }
 _LINES = {claim.name: claim.work for claim in CLAIMS} | _ALONE
 
@@ -68,7 +74,8 @@ def main() -> None:
 def _measure(claims: list[Claim], rounds: int, *, only: str) -> None:
     url = os.environ.get("FLEET_REDIS_URL", "")
     wanted = embedded.Wanted(
-        valkey=not url, postgres=only in "lookups" or any(claim.wants_database for claim in claims)
+        valkey=not url,
+        postgres=only in "lookups" or only in "backlogs" or any(claim.wants_database for claim in claims),
     )
     with (
         tempfile.TemporaryDirectory(prefix="fleet-bench-") as folder,
@@ -82,9 +89,16 @@ def _measure(claims: list[Claim], rounds: int, *, only: str) -> None:
         report.show(outcomes, stage.client, rounds)
         if only in "beat":
             beat.report(stage, rounds)
+        if only in "probe":
+            probing.report(stage, rounds)
         if only in "lookups":
             assert started.database_url is not None
             lookups.report(started.database_url)
+        if only in "backlogs":
+            assert started.database_url is not None
+            backlogs.report(started.database_url)
+        if only in "uploads":
+            uploads.report(stage)
     if only in "board":
         board.report(rounds)
     for claim in claims:

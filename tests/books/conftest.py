@@ -53,6 +53,7 @@ class ScriptedWorld(ThreadingHTTPServer):
 
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True  # head and body are two writes: the second would wait 40 ms for an ACK
     server: ScriptedWorld
 
     def do_GET(self) -> None:

@@ -27,7 +27,7 @@ def waiting(*actors: str) -> list[Message[Any]]:
     """Messages to these actors, oldest first; they stay where they are."""
     broker = process_broker()
     found = []
-    for queue in ("housekeeping", "transaction_postprocess"):
+    for queue in ("housekeeping", "uploads"):
         bodies: Any = broker.client.hvals(keys.bodies(broker.namespace, queue))
         found += [message for body in bodies if (message := Message.decode(body)).actor_name in actors]
     return sorted(found, key=lambda message: message.message_timestamp)

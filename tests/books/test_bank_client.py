@@ -81,6 +81,7 @@ class ScriptedBank(ThreadingHTTPServer):
 
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True  # head and body are two writes: the second would wait 40 ms for an ACK
     server: ScriptedBank
 
     def do_GET(self) -> None:

@@ -97,11 +97,15 @@ def test_a_batch_without_a_file_that_waits_ends_at_once() -> None:
     assert told(one) == ("done_with_errors", "1 of 2 files read", 2, 2)
 
 
-def test_a_batch_that_is_too_large_fails_readably_and_sends_nothing() -> None:
-    one, _ = batch(*["queued"] * (batches.FILES_A_BATCH + 1))
+def test_the_files_of_a_large_upload_are_left_to_the_night_and_the_last_of_them_ends_it() -> None:
+    one, files = batch("read", *["queued"] * batches.FILES_A_BATCH)
     batches.extract_batch(one, token="m1")
-    assert told(one)[:2] == ("failed", "96 files, and at most 95 go in one: split the upload and try again")
-    assert waiting(READ) == []
+    assert told(one) == ("reading", "96 files are read by night", 1, 96)
+    assert (waiting(READ), attachments.backlog()) == ([], 95)
+    while attachments.extract_backlog(40, token="a chunk"):
+        assert told(one)[0] == "reading"
+    assert told(one) == ("done_with_errors", "1 of 96 files read", 96, 96)
+    assert len(files) == 96
 
 
 def test_a_deadline_while_it_is_sent_out_says_how_far_it_is_and_has_sent_nothing(

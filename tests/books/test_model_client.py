@@ -69,6 +69,7 @@ class ScriptedModel(ThreadingHTTPServer):
 
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True  # head and body are two writes: the second would wait 40 ms for an ACK
     server: ScriptedModel
 
     def do_POST(self) -> None:

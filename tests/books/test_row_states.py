@@ -21,7 +21,7 @@ from sqlalchemy import delete, func, select, update
 
 import actors.agent_batch
 import actors.agent_realtime
-import actors.transaction_postprocess  # noqa: F401  # what the janitor sends to
+import actors.uploads  # noqa: F401  # what the janitor sends to
 from books import recovery
 from books.leasing import Hold, LeaseLost, lost, take
 from books.models import AgentRun, AgentStep, Attachment, AttachmentStatus, RunKind, RunStatus
@@ -32,7 +32,7 @@ from fleet.storage import session
 from tests.architecture.states import drawn
 
 PAGE = drawn()
-QUEUES = ("agent_batch", "agent_realtime", "transaction_postprocess")
+QUEUES = ("agent_batch", "agent_realtime", "uploads")
 MOST_ROWS = 3  # few, so that those who are at work meet at one
 Model = type[AgentRun] | type[Attachment]
 
@@ -239,7 +239,7 @@ class Rows(RuleBasedStateMachine):
             bodies = keys.bodies(broker.namespace, queue)
             for body in broker.client.hvals(bodies):
                 message: Message[Any] = Message.decode(body)
-                model: Model = Attachment if queue == "transaction_postprocess" else AgentRun
+                model: Model = Attachment if queue == "uploads" else AgentRun
                 found.append(Sent(self.rows[model, message.args[0]], message.message_id))
             broker.client.delete(bodies, keys.queue(broker.namespace, queue))
         return found

@@ -148,7 +148,7 @@ def test_a_whole_life_as_a_user_with_no_more_than_the_documented_rights(
 
 def test_every_command_of_every_script_is_among_the_rights_that_are_asked_for() -> None:
     scripts = [*(ROOT / "fleet/broker/lua").glob("*.lua"), *(ROOT / "beat").glob("*.lua")]
-    given = {name for path in scripts for name in re.findall(r'redis\.call\("(\w+)"', path.read_text())}
+    given = {name for path in scripts for name in re.findall(r'(?:redis\.call|ask)\("(\w+)"', path.read_text())}
     assert len(given) > 25
     assert given <= {words[0] for words in rights._asked("own")}
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 from pydantic import Field, ValidationError
@@ -106,4 +107,28 @@ def test_a_term_shorter_than_two_renewals_and_the_margin_is_refused(monkeypatch:
 def test_a_duration_that_cannot_be_read_is_answered_with_how_to_write_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FLEET_LEADER_TTL", "six")
     with pytest.raises(SettingsInvalid, match=r"FLEET_LEADER_TTL: .*'six' is no duration; write 6s, 500ms, 1m or PT6S"):
+        Settings.read()
+
+
+def test_a_secret_may_stand_in_a_file_that_is_named_like_its_variable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Bank(Settings):
+        key: str = Field("", validation_alias="BOOKS_BANK_KEY", repr=False)
+
+    (tmp_path / "fleet_redis_url").write_text("redis://:secret@redis:6379/0\n")
+    (tmp_path / "FLEET_PAYLOAD_KEYS").write_text("one,two")
+    (tmp_path / "books_bank_key").write_text("from a file")
+    (tmp_path / "fleet_namespace").write_text("from-a-file")
+    monkeypatch.setenv("FLEET_SECRETS_DIR", str(tmp_path))
+    monkeypatch.setenv("FLEET_NAMESPACE", "from-the-environment")
+    settings = Bank.read()
+    assert settings.redis_url == "redis://:secret@redis:6379/0"
+    assert settings.payload_keys == ("one", "two")
+    assert (settings.key, settings.namespace) == ("from a file", "from-the-environment")
+
+
+def test_a_folder_of_secrets_that_is_not_there_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FLEET_SECRETS_DIR", str(tmp_path / "gone"))
+    with pytest.raises(SettingsInvalid, match=r"FLEET_SECRETS_DIR is '.*gone', which is no folder"):
         Settings.read()

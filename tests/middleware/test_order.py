@@ -66,5 +66,7 @@ def test_what_the_order_promises_holds() -> None:
     assert above("CurrentMessage", "Expiry")
     assert above("Expiry", "CronCheckIns"), "a message that is refused would check in"
     assert above("CronCheckIns", "LaneRetries"), "it judges before it is decided whether a failure is final"
+    assert above("SlotClaim", "EntryRuns"), "a message that waits for its slot would be a run each time it asks"
+    assert above("EntryRuns", "LaneRetries"), "a run would end before it is decided whether a failure is final"
     assert above("CurrentMessage", "Pipelines"), "what a pipeline sends would inherit nothing"
     assert above("Pipelines", "LaneRetries")

@@ -1,0 +1,265 @@
+"""How many chains of an elastic entry may run now, why, and what was decided before.
+
+The leader's balancer writes an entry's allowance as a lease of 180 s (night), each minute. Whoever works reads it
+before each chunk. A lease that lapsed means that nobody decides, and then the entry's cron slot stands, as a level that
+every reader computes for itself: the cap from the slot to the day, else none (`fleet.window.level`). So a balancer that
+died, was switched off or cannot see makes the night the one that was scheduled, and no worse.
+
+A person may hold an entry until an instant, the deadline at the latest; a hold is its own key, so it holds whoever
+decides, and when nobody does.
+
+Not guaranteed: that no chain runs beyond its allowance: one that was lowered is heard at the end of a chunk. On
+failure: while Redis does not answer the allowance is the level; the others raise what redis-py raises.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, Literal, get_args
+
+import redis
+
+from fleet import wire
+from fleet.broker import FleetBroker, keys
+from fleet.clock import clock
+from fleet.declarations import Entry
+from fleet.errors import DeclarationInvalid, NotDeclared
+from fleet.logs import get_logger
+from fleet.window import level, window
+
+log = get_logger(__name__)
+
+LEASE = timedelta(seconds=180)  # night
+DECISIONS_KEPT = 2_000  # an entry; a night has about sixty
+
+Reason = Literal["floor", "hot", "free", "calm", "blind", "closed", "day", "held"]
+"""Why an allowance is what it is.
+
+    floor   the backlog would not be done by the deadline with less
+    hot     people wait for their jobs to start: halved
+    free    others need the processors (or the quota's places): cut to what they leave
+    calm    nobody needs them: grows, or stands at what is there
+    blind   nobody decides, or nobody sees: the cron slot's level
+    closed  outside its window
+    day     its day has begun: one chain at most
+    held    a person holds it
+"""
+
+
+@dataclass(frozen=True)
+class Allowance:
+    """How many chains may run, and why. `leased_until` is None, and `fallback` true, where nobody decides.
+
+    `backlog` is what the balancer counted; None where nobody did.
+    """
+
+    places: int
+    reason: Reason
+    leased_until: datetime | None
+    fallback: bool
+    backlog: int | None = None
+
+
+@dataclass(frozen=True)
+class Decision:
+    """An allowance that was decided at an instant, under a leader's epoch; `text` says it to a person.
+
+    `numbers` is what it was decided by: `before`, `backlog`, `cost` (seconds a row), `needs` (chains that the deadline
+    needs), `wait` (seconds), `free`, `finishes` (ISO 8601, or None).
+    """
+
+    at: datetime
+    entry: str
+    places: int
+    reason: Reason
+    text: str
+    epoch: int
+    numbers: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Hold:
+    """By whom an entry is held, since when, until when (night time), and why."""
+
+    by: str
+    at: datetime
+    until: datetime
+    because: str
+
+
+@dataclass(frozen=True)
+class Off:
+    """By whom the balancer was switched off, when (night time), and why."""
+
+    by: str
+    at: datetime
+    because: str
+
+
+def allowance(broker: FleetBroker, entry: Entry, now: datetime) -> Allowance:
+    """What an elastic entry may run at a night instant: a person's hold, the leader's lease, or the cron slot's level.
+
+    Raises nothing of Redis's: while it does not answer, the level holds.
+    """
+    try:
+        return allowances(broker, [entry], now)[0][1]
+    except redis.RedisError as error:
+        log.warning("allowance_unread", entry=entry.name, error=str(error))
+        return read(entry, now, None, None)
+
+
+def allowances(
+    broker: FleetBroker, entries: Iterable[Entry], now: datetime, client: redis.Redis | None = None
+) -> list[tuple[Entry, Allowance]]:
+    """What each of these elastic entries may run; one round trip. Raises what redis-py raises."""
+    ns, elastic = broker.namespace, list(entries)
+    if not elastic:
+        return []
+    asked = [key(ns, entry.name) for entry in elastic for key in (keys.allowance, keys.hold)]
+    values: Any = (client or broker.client).mget(asked)
+    return [
+        (entry, read(entry, now, lease, held))
+        for entry, lease, held in zip(elastic, values[::2], values[1::2], strict=True)
+    ]
+
+
+def read(entry: Entry, now: datetime, lease: bytes | None, held: bytes | None) -> Allowance:
+    """What the values of an entry's two keys say; Redis lets them lapse, by its own clock."""
+    if held is not None:
+        return Allowance(0, "held", _until(held), fallback=False)
+    decided = _decided(lease)
+    if decided is not None:
+        return decided
+    places = level(entry, now)
+    return Allowance(places, "blind" if window(entry, now).holds(now) else "closed", None, fallback=True)
+
+
+def decisions(broker: FleetBroker, entry: str, since: datetime) -> list[Decision]:
+    """What was decided of an entry since a night instant, oldest first, and the last decision before it."""
+    rows: Any = broker.client.xrange(keys.decisions(broker.namespace, entry))
+    found = [decision for _, row in rows if (decision := _decision(entry, row)) is not None]
+    before = sum(decision.at < since for decision in found)
+    return found[max(0, before - 1) :]
+
+
+def hold(broker: FleetBroker, entry: Entry, until: datetime, *, by: str, because: str) -> Hold | None:
+    """Let no chain of an entry begin another chunk until an instant; returns the hold that stood before.
+
+    Raises `DeclarationInvalid` for an instant that has passed or lies behind the deadline of the entry's night.
+    """
+    now = clock.now()
+    night = window(entry, now)
+    if not now < until <= night.deadline:
+        raise DeclarationInvalid(
+            f"{entry.name} can be held from now ({now:%H:%M} UTC) to its deadline, {night.deadline:%Y-%m-%d %H:%M} UTC "
+            f"at the latest; not until {until:%Y-%m-%d %H:%M}: what is left by then could not be done any more."
+        )
+    told = {"by": by, "at": now.isoformat(), "until": until.isoformat(), "because": because}
+    lasts = wire.duration_ms(max(clock.to_real(until - now), timedelta(milliseconds=50)))
+    before: Any = broker.client.set(keys.hold(broker.namespace, entry.name), json.dumps(told), px=lasts, get=True)
+    return _hold(before)
+
+
+def release(broker: FleetBroker, entry: str) -> Hold | None:
+    """End a person's hold on an entry; returns it, None if there was none."""
+    before: Any = broker.client.getdel(keys.hold(broker.namespace, entry))
+    return _hold(before)
+
+
+def holds(broker: FleetBroker, entries: Iterable[str], client: redis.Redis | None = None) -> dict[str, Hold]:
+    """Which of these entries persons hold."""
+    names = list(entries)
+    if not names:
+        return {}
+    found: Any = (client or broker.client).mget([keys.hold(broker.namespace, name) for name in names])
+    return {name: held for name, raw in zip(names, found, strict=True) if (held := _hold(raw)) is not None}
+
+
+def switch(broker: FleetBroker, on: bool, entries: Iterable[str], *, by: str, because: str) -> Off | None:
+    """Have the balancer decide, or not: then every entry is at its cron slot's level. Returns how it was off before."""
+    before = switched_off(broker)
+    ns = broker.namespace
+    if on:
+        broker.client.delete(keys.balance_off(ns))
+        return before
+    told = json.dumps({"by": by, "at": clock.now().isoformat(), "because": because})
+    with broker.client.pipeline(transaction=True) as pipe:
+        pipe.set(keys.balance_off(ns), told)
+        for name in entries:
+            pipe.delete(keys.allowance(ns, name))
+        pipe.execute()
+    return before
+
+
+def switched_off(broker: FleetBroker, client: redis.Redis | None = None) -> Off | None:
+    """Who has the balancer off, None if nobody."""
+    raw: Any = (client or broker.client).get(keys.balance_off(broker.namespace))
+    if raw is None:
+        return None
+    told = _json(raw)
+    return Off(str(told.get("by", "?")), _instant(told.get("at")), str(told.get("because", raw[:200])))
+
+
+def elastic_entry(entries: Iterable[Entry], name: str) -> Entry:
+    """The elastic entry of this name, or `NotDeclared`."""
+    known = [entry for entry in entries if entry.elastic is not None]
+    for entry in known:
+        if entry.name == name:
+            return entry
+    raise NotDeclared("elastic entry", name, (entry.name for entry in known))
+
+
+def _decided(lease: bytes | None) -> Allowance | None:
+    told = _json(lease)
+    try:
+        if not told or told["reason"] not in get_args(Reason):
+            return None
+        backlog = told.get("backlog")
+        return Allowance(
+            places=max(0, int(told["places"])),
+            reason=told["reason"],
+            leased_until=wire.from_ms(int(told["until"])),
+            fallback=told["reason"] == "blind",
+            backlog=backlog if isinstance(backlog, int) else None,
+        )
+    except (KeyError, TypeError, ValueError, OverflowError):
+        return None
+
+
+def _decision(entry: str, row: dict[bytes, bytes]) -> Decision | None:
+    try:
+        told = {name.decode(): value.decode() for name, value in row.items()}
+        reason: Any = told["reason"]
+        at, places, epoch = wire.from_ms(int(told["at"])), int(told["places"]), int(told["epoch"])
+        return Decision(at, entry, places, reason, told["text"], epoch, json.loads(told["numbers"]))
+    except (KeyError, ValueError, OverflowError):
+        return None
+
+
+def _hold(raw: bytes | None) -> Hold | None:
+    if raw is None:
+        return None
+    told = _json(raw)
+    return Hold(str(told.get("by", "?")), _instant(told.get("at")), _until(raw), str(told.get("because", "?")))
+
+
+def _until(held: bytes) -> datetime:
+    return _instant(_json(held).get("until"))
+
+
+def _json(raw: bytes | None) -> dict[str, Any]:
+    try:
+        told = json.loads(raw or b"{}")
+    except ValueError:
+        return {}
+    return told if isinstance(told, dict) else {}
+
+
+def _instant(text: object) -> datetime:
+    try:
+        return datetime.fromisoformat(str(text))
+    except ValueError:
+        return wire.from_ms(0)

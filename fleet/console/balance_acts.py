@@ -1,0 +1,69 @@
+"""Hold an elastic entry, release it, and have the balancer decide or not; as `fleet balance` does."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import timedelta
+
+from fleet import allowance, audit
+from fleet.clock import clock
+from fleet.console.desk import Desk
+from fleet.console.reasons import Done, reason
+from fleet.console.sessions import Visitor
+from fleet.declarations import Entry
+from fleet.errors import DeclarationInvalid, FleetError
+
+_PAGE = "/balancer"
+
+
+def hold(desk: Desk, visitor: Visitor, given: Mapping[str, str]) -> Done:
+    entry, because = _entry(desk, given), reason(given)
+    until = clock.now() + _hours(given.get("hours", ""))
+    before = allowance.hold(desk.broker, entry, until, by=visitor.name, because=because)
+    was = f"held by {before.by} until {before.until:%Y-%m-%d %H:%M} UTC" if before else "not held"
+    told = f"held until {until:%Y-%m-%d %H:%M} UTC"
+    audit.note(desk.broker, who=visitor.name, what="hold", subject=entry.name, because=because, before=was, after=told)
+    return Done(_PAGE, f"{entry.name} is {told}.")
+
+
+def release(desk: Desk, visitor: Visitor, given: Mapping[str, str]) -> Done:
+    entry, because = _entry(desk, given), reason(given)
+    before = allowance.release(desk.broker, entry.name)
+    if before is None:
+        raise FleetError(f"{entry.name} was not held any more.")
+    was = f"held by {before.by} until {before.until:%Y-%m-%d %H:%M} UTC: {before.because}"
+    audit.note(
+        desk.broker, who=visitor.name, what="release", subject=entry.name, because=because, before=was, after="not held"
+    )
+    return Done(_PAGE, f"{entry.name} is released.")
+
+
+def switch_on(desk: Desk, visitor: Visitor, given: Mapping[str, str]) -> Done:
+    return _switch(desk, visitor, given, on=True)
+
+
+def switch_off(desk: Desk, visitor: Visitor, given: Mapping[str, str]) -> Done:
+    return _switch(desk, visitor, given, on=False)
+
+
+def _switch(desk: Desk, visitor: Visitor, given: Mapping[str, str], *, on: bool) -> Done:
+    because = reason(given)
+    entries = [entry.name for entry in desk.app.schedule if entry.elastic is not None]
+    before = allowance.switch(desk.broker, on, entries, by=visitor.name, because=because)
+    was, told = (f"off by {before.by}: {before.because}" if before else "on"), "on" if on else "off"
+    subject = ", ".join(entries)
+    audit.note(
+        desk.broker, who=visitor.name, what=f"balancer {told}", subject=subject, because=because, before=was, after=told
+    )
+    return Done(_PAGE, f"The balancer is {told}.")
+
+
+def _entry(desk: Desk, given: Mapping[str, str]) -> Entry:
+    return allowance.elastic_entry(desk.app.schedule, given["entry"])
+
+
+def _hours(written: str) -> timedelta:
+    try:
+        return timedelta(hours=float(written))
+    except (ValueError, OverflowError):
+        raise DeclarationInvalid(f"hours {written!r}: give a number of hours, for example 1.5.") from None

@@ -1,0 +1,105 @@
+"""What stands before every page: whose request it is, where it comes from, and what the browser may do with the answer.
+
+Without a login only requests to a loopback name are answered, so that a page elsewhere cannot reach the console by
+pointing a name of its own at 127.0.0.1, and none that a proxy passed on. Whatever is no GET must come from a page of
+the console's own (Origin, Sec-Fetch-Site), beside the token in its form.
+
+Not guaranteed without a login: anything against other users of this machine; they reach loopback too.
+"""
+
+from __future__ import annotations
+
+from urllib.parse import quote, urlsplit
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, RedirectResponse, Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from fleet.console.sessions import COOKIE, Sessions
+
+LOOPBACK_NAMES = frozenset({"127.0.0.1", "localhost", "::1"})
+OPEN = ("/login", "/static/", "/healthz")
+_PASSED_ON = ("forwarded", "x-forwarded-for", "x-forwarded-host", "x-real-ip")
+_HEADERS = {
+    "Content-Security-Policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
+        "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+    ),
+    "X-Frame-Options": "DENY",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "same-origin",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
+}
+
+
+class Guard:
+    """Wraps the application; puts the visitor into the request's state."""
+
+    def __init__(self, app: ASGIApp, sessions: Sessions) -> None:
+        self._app, self._sessions = app, sessions
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+
+        request = Request(scope)
+        own_file = request.url.path.startswith("/static/")
+
+        async def send_guarded(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                for name, value in _HEADERS.items():
+                    headers.setdefault(name, value)
+                headers.setdefault("Cache-Control", "no-cache" if own_file else "no-store")
+            await send(message)
+
+        answer = self._refusal(request) or self._let_in(request)
+        await (answer or self._app)(scope, receive, send_guarded)
+
+    def _refusal(self, request: Request) -> Response | None:
+        headers = request.headers
+        if not self._sessions.login:
+            if _name(headers.get("host", "")) not in LOOPBACK_NAMES:
+                return _refused(421, "This console asks for no login, so it answers to localhost and 127.0.0.1 only.")
+            if any(name in headers for name in _PASSED_ON):
+                return _refused(
+                    403, "A proxy passes this on, and this console asks for no login. Give it tokens: docs/console.md."
+                )
+        if request.method not in ("GET", "HEAD") and not _own(headers):
+            return _refused(403, "This request comes from another site's page.")
+        return None
+
+    def _let_in(self, request: Request) -> Response | None:
+        visitor = self._sessions.of_cookie(request.cookies.get(COOKIE))
+        if visitor is None and not self._sessions.login:
+            request.state.fresh = True
+            visitor = self._sessions.local()
+        request.state.visitor = visitor
+        if visitor is not None or request.url.path.startswith(OPEN):
+            return None
+        if request.method != "GET" or request.url.path == "/live":
+            return _refused(401, "Log in first.")
+        query = f"?{request.url.query}" if request.url.query else ""
+        return RedirectResponse(f"/login?next={quote(request.url.path + query, safe='')}", 303)
+
+
+def _own(headers: Headers) -> bool:
+    site, origin = headers.get("sec-fetch-site"), headers.get("origin")
+    if site not in (None, "same-origin"):
+        return False
+    return origin is None or urlsplit(origin).netloc == headers.get("host")
+
+
+def _name(host: str) -> str | None:
+    try:
+        return urlsplit(f"//{host}").hostname
+    except ValueError:
+        return None
+
+
+def _refused(status: int, why: str) -> Response:
+    return PlainTextResponse(f"{why}\n", status)

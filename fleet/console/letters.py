@@ -1,0 +1,146 @@
+"""Which dead letters a page is about: a filter from an address, a page of what matches, and what an act would touch.
+
+A filter on what stands in a letter has to read each; so many are looked at a request, and the page says where to go on.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Any
+
+from fleet import wire
+from fleet.broker.dead import PAGE, DeadLetter, Filter, Place, count, read, scan
+from fleet.clock import clock
+from fleet.console.desk import Desk
+from fleet.errors import DeclarationInvalid, NotDeclared
+
+SHOWN = 50
+MOST = 1_000  # letters an act touches at a time
+LOOKED_AT = 2_000  # letters that are read for a page, where the filter needs that
+FIELDS = ("queue", "actor", "reason", "older", "newer", "argument")
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What was asked for: the fields as they were given, and what they mean."""
+
+    given: Mapping[str, str]
+    queues: tuple[str, ...]
+    which: Filter
+
+
+@dataclass(frozen=True)
+class Found:
+    """Letters that match; how many there are in all (None: not known without reading each); where to go on."""
+
+    letters: Sequence[DeadLetter]
+    total: int | None
+    next: str | None
+
+
+def wanted(desk: Desk, given: Mapping[str, str]) -> Wanted:
+    """The filter of an address or a form; raises `NotDeclared`, `DeclarationInvalid`."""
+    told = {name: given[name].strip() for name in FIELDS if given.get(name, "").strip()}
+    queue = told.get("queue")
+    if queue is not None and queue not in desk.queues:
+        raise NotDeclared("queue", queue, desk.queues)
+    which = Filter(
+        told.get("actor"),
+        told.get("reason"),
+        _hours("older", told.get("older")),
+        _hours("newer", told.get("newer")),
+        told.get("argument"),
+    )
+    return Wanted(told, tuple(desk.queues if queue is None else [queue]), which)
+
+
+def page(desk: Desk, asked: Wanted, place: str) -> Found:
+    """The next letters from a place on (`queue:number`, or nothing: from the first), oldest first."""
+    reads = asked.which.reads_bodies
+    found: list[DeadLetter] = []
+    looked, here = 0, _place(asked, place)
+    while here is not None and len(found) < SHOWN and looked < LOOKED_AT:
+        more = PAGE if reads else SHOWN - len(found)
+        letters, at = scan(desk.broker, here[0], asked.which, start=here[1], most=more)
+        looked += more
+        found += letters
+        here = (here[0], at) if at is not None else _after(asked, here[0])
+    total = count(desk.broker, asked.queues, asked.which)
+    return Found(found, total, None if here is None else f"{here[0]}:{here[1]}")
+
+
+def chosen(desk: Desk, asked: Wanted, shown_at: datetime) -> list[DeadLetter]:
+    """The letters that an act touches: the oldest that match, none that died after the act was shown."""
+    age = max(timedelta(0), clock.real_now() - shown_at)
+    older = age if asked.which.older_than is None else max(age, asked.which.older_than)
+    which = replace(asked.which, older_than=older)
+    found: list[DeadLetter] = []
+    looked = 0
+    for queue in asked.queues:
+        start: int | None = 0
+        while start is not None and len(found) < MOST and looked < LOOKED_AT:
+            letters, start = scan(desk.broker, queue, which, start=start)
+            looked += PAGE
+            found += letters
+    return found[:MOST]
+
+
+def one(desk: Desk, queue: str, id: str) -> DeadLetter | None:
+    """The letter of a queue with this id in Redis; None if it is gone."""
+    if queue not in desk.queues:
+        raise NotDeclared("queue", queue, desk.queues)
+    return next(read(desk.broker, [Place(queue, id)]), None)
+
+
+def address(id: str) -> str:
+    """An id as a part of an address: it may hold any bytes."""
+    return base64.urlsafe_b64encode(id.encode(errors="surrogateescape")).decode().rstrip("=")
+
+
+def id_of(address: str) -> str:
+    """The id that an address stands for; raises `DeclarationInvalid`."""
+    try:
+        raw = base64.b64decode(address + "=" * (-len(address) % 4), altchars=b"-_", validate=True)
+    except ValueError:
+        raise DeclarationInvalid(f"{address!r} is no address of a dead letter; open it from their list.") from None
+    return raw.decode(errors="surrogateescape")
+
+
+def argument(value: Any) -> str:
+    """An argument as a page may show it: ids and switches as they are, of anything else what it is."""
+    if value is None or isinstance(value, bool | int):
+        return str(value)
+    size = f", {len(value):,} long" if isinstance(value, str | list | dict) else ""
+    return f"({type(value).__name__}{size})"
+
+
+def instant(written: str) -> datetime:
+    """When a form was shown, from its milliseconds; raises `DeclarationInvalid`."""
+    try:
+        return wire.from_ms(int(written))
+    except (ValueError, OverflowError):
+        raise DeclarationInvalid(f"{written!r} is no instant; open the page again.") from None
+
+
+def _hours(field: str, written: str | None) -> timedelta | None:
+    try:
+        return None if written is None else timedelta(hours=float(written))
+    except (ValueError, OverflowError):
+        raise DeclarationInvalid(f"{field} {written!r}: give a number of hours, for example 1.5.") from None
+
+
+def _place(asked: Wanted, written: str) -> tuple[str, int] | None:
+    queue, _, number = written.rpartition(":")
+    if not asked.queues:
+        return None
+    if queue in asked.queues and number.isdigit() and len(number) < 9:
+        return queue, int(number)
+    return asked.queues[0], 0
+
+
+def _after(asked: Wanted, queue: str) -> tuple[str, int] | None:
+    later = asked.queues[asked.queues.index(queue) + 1 :]
+    return (later[0], 0) if later else None

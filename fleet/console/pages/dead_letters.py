@@ -1,0 +1,78 @@
+"""Dead letters: counted by queue, filtered and paged, one read whole, and what an act would touch before it is done."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+
+from fleet import wire
+from fleet.broker import keys
+from fleet.clock import clock
+from fleet.console import letters
+from fleet.console.dead_acts import DOES
+from fleet.console.desk import Desk
+from fleet.console.rendering import Page
+
+_SAMPLE = 20
+
+
+def build_list(desk: Desk, request: Request) -> dict[str, Any]:
+    asked = letters.wanted(desk, request.query_params)
+    with desk.broker.client.pipeline(transaction=False) as pipe:
+        for queue in desk.queues:
+            pipe.zcard(keys.dead(desk.broker.namespace, queue))
+        counts = dict(zip(desk.queues, pipe.execute(), strict=True))
+    return {
+        "asked": asked.given,
+        "counts": counts,
+        "found": letters.page(desk, asked, request.query_params.get("at", "")),
+        "reads_bodies": asked.which.reads_bodies,
+        "looked_at": letters.LOOKED_AT,
+        "actors": sorted(desk.app.actors),
+    }
+
+
+def build_letter(desk: Desk, request: Request) -> dict[str, Any]:
+    queue, id = request.path_params["queue"], letters.id_of(request.path_params["id"])
+    letter = letters.one(desk, queue, id)
+    if letter is None:
+        raise HTTPException(404, f"This dead letter of {queue} is gone: queued again, discarded, or kept long enough.")
+    told = letter.message
+    arguments = [] if told is None else [("", value) for value in told.args] + list(told.kwargs.items())
+    trace = letter.details.get("traceback") or (told.options.get("traceback") if told else None) or ""
+    return {
+        "letter": letter,
+        "arguments": [(name, letters.argument(value)) for name, value in arguments],
+        "trace": str(trace),
+        "lane": desk.lane_name(queue),
+        "title": "Dead letter",
+    }
+
+
+def build_act(desk: Desk, request: Request) -> dict[str, Any]:
+    what = request.query_params.get("do", "requeue")
+    if what not in DOES:
+        raise HTTPException(404, f"There is {', '.join(DOES)}.")
+    asked, shown_at = letters.wanted(desk, request.query_params), clock.real_now()
+    touched = letters.chosen(desk, asked, shown_at)
+    return {
+        "what": what,
+        "does": DOES[what],
+        "asked": asked.given,
+        "count": len(touched),
+        "most": letters.MOST,
+        "bounded": len(touched) == letters.MOST or asked.which.reads_bodies,
+        "looked_at": letters.LOOKED_AT,
+        "sample": touched[:_SAMPLE],
+        "shown_at": wire.to_ms(shown_at),
+        "title": f"{what.capitalize()} dead letters",
+    }
+
+
+PAGES = [
+    Page("/dead", "Dead letters", "dead.html", build_list),
+    Page("/dead/act", "Act on dead letters", "dead_act.html", build_act, nav=False),
+    Page("/dead/{queue}/{id}", "Dead letter", "letter.html", build_letter, nav=False),
+]

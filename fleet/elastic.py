@@ -1,0 +1,140 @@
+"""The chunks of an elastic entry: how its work goes on while the allowance lets it.
+
+An entry's actor calls `chunk(work)`. Its messages are of three kinds:
+
+    of a chain   has a number; does one chunk if that is below the allowance (`fleet.allowance`), and goes on if more is
+                 left and it still is
+    of a slot    the entry's cron minute: does no chunk, and begins the chains that are allowed (`fleet.chains`); where
+                 nobody decides it is what starts the night's work, as it did before there was a balancer
+    any other    sent by a person (`fleet fire`) or by code: does one chunk, whatever is allowed, and begins chains
+
+A chain goes on by the very step that ends its chunk: the message is stored anew under its own id, due at once, behind
+what waits in its queue. So a worker that is killed before that step runs the chunk again, and one that is killed after
+it has lost and doubled nothing: there is one message a chain at every instant. A chunk that is not allowed ends, and is
+sent by nobody until its number is allowed again; nothing that runs is cut off, and nothing asks in a loop.
+
+Not guaranteed: that a chunk's rows are worked on once; a message may be delivered twice, so it must be harmless to run
+twice. A chain whose chunk fails for good ends as any dead letter does, and another is seeded in its place. A stock
+worker does one chunk a seed. Outside a worker all that is left is done, chunk after chunk.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import redis
+from dramatiq import Message
+
+from fleet import deadline, wire
+from fleet.actor import current_message
+from fleet.allowance import Allowance, allowance, read
+from fleet.broker import FleetBroker, keys
+from fleet.broker.ends import current
+from fleet.broker.sealing import id_and_bytes
+from fleet.chains import seed
+from fleet.clock import clock
+from fleet.declarations import Entry
+from fleet.logs import get_logger
+from fleet.window import elastic_of, window
+
+log = get_logger(__name__)
+
+_OF_A_CALL = 100  # rows, outside a worker
+_MEASURED_FOR = 86_400  # seconds that an entry's measures stand behind its last chunk
+
+
+def chunk(work: Callable[[int], bool]) -> None:
+    """Do one chunk of an elastic entry's work, if its allowance says so; called by the body of the entry's actor.
+
+    `work(size)` does up to `size` rows and returns whether more is left; a chunk that found nothing to do returns
+    False. Raises what `work` raises.
+    """
+    message, found = current_message(), _entry()
+    if message is None or found is None:
+        while work(_OF_A_CALL if found is None else elastic_of(found[1]).chunk):
+            deadline.check()
+        return
+    broker, entry = found
+    number = message.options.get(wire.CHAIN)
+    if isinstance(number, int):
+        _of_chain(broker, entry, message, number, work)
+        return
+    if wire.SLOT in message.options or _measured(broker, entry, work)[0]:
+        granted = allowance(broker, entry, clock.now())
+        began = seed(broker, entry, granted.places)
+        log.info("chains_began", entry=entry.name, count=began, allowed=granted.places, reason=granted.reason)
+
+
+def _entry() -> tuple[FleetBroker, Entry] | None:
+    """The elastic entry that this thread's message is of."""
+    from fleet.app import process_broker
+
+    message = current_message()
+    if message is None:
+        return None
+    broker = process_broker()
+    name = message.options.get(wire.ENTRY)
+    known = [entry for entry in broker.entries.values() if entry.elastic and entry.actor == message.actor_name]
+    named = next((entry for entry in known if entry.name == name), known[0] if known else None)
+    return None if named is None else (broker, named)
+
+
+def _of_chain(
+    broker: FleetBroker, entry: Entry, message: Message[None], number: int, work: Callable[[int], bool]
+) -> None:
+    granted = allowance(broker, entry, clock.now())
+    if number >= granted.places:
+        _held(entry, number, granted)
+        return
+    more, granted = _measured(broker, entry, work)
+    if not more:
+        log.info("chain_ended", entry=entry.name, chain=number, reason="nothing left")
+    elif number >= granted.places:
+        _held(entry, number, granted)
+    else:
+        _go_on(broker, entry, message)
+
+
+def _held(entry: Entry, number: int, granted: Allowance) -> None:
+    log.info("chain_ended", entry=entry.name, chain=number, reason=granted.reason, allowed=granted.places)
+
+
+def _go_on(broker: FleetBroker, entry: Entry, message: Message[None]) -> None:
+    """Have the end of this thread's message store it anew, due at once."""
+    if current.settling is None:
+        return
+    now = clock.now()
+    kept = (wire.ENTRY, wire.CHAIN, wire.GENERATION, "redis_message_id")
+    options = {name: message.options[name] for name in kept if name in message.options}
+    options[wire.EXPIRES_AT] = wire.to_ms(window(entry, now).closes)
+    # It waits from now on: an age that counted from the seed would be that of the whole night.
+    sent = wire.to_ms(clock.real_now())
+    again: Message[None] = Message(
+        message.queue_name, message.actor_name, message.args, message.kwargs, options, message.message_id, sent
+    )
+    broker.emit_before("enqueue", again, None)
+    current.settling.goes_on = id_and_bytes(again)[1]
+
+
+def _measured(broker: FleetBroker, entry: Entry, work: Callable[[int], bool]) -> tuple[bool, Allowance]:
+    """Do a chunk; whether more is left, and what is allowed behind it. A full one is measured for the balancer."""
+    size = elastic_of(entry).chunk
+    began, cpu = clock.monotonic(), time.thread_time()
+    more = work(size)
+    if not more:
+        return False, Allowance(0, "calm", None, fallback=False)
+    took = {"rows": size, "wall_us": int((clock.monotonic() - began) * 1e6)}
+    took |= {"chunks": 1, "cpu_us": int((time.thread_time() - cpu) * 1e6)}
+    ns = broker.namespace
+    try:
+        with broker.client.pipeline(transaction=False) as pipe:
+            for name, value in took.items():
+                pipe.hincrby(keys.measures(ns, entry.name), name, value)
+            pipe.expire(keys.measures(ns, entry.name), _MEASURED_FOR)
+            pipe.mget(keys.allowance(ns, entry.name), keys.hold(ns, entry.name))
+            lease, held = pipe.execute()[-1]
+    except redis.RedisError as error:
+        log.warning("allowance_unread", entry=entry.name, error=str(error))
+        lease = held = None
+    return True, read(entry, clock.now(), lease, held)

@@ -1,0 +1,113 @@
+"""Encrypts what a message carries (arguments, a retry's traceback) on its way through Redis and the outbox.
+
+Off unless `FLEET_PAYLOAD_KEYS` names Fernet keys (AES-128-CBC with HMAC-SHA256, from `cryptography`). The first key
+encrypts, all of them decrypt: put a new key first, and take the old one off when nothing sealed by it is left. What is
+sealed is bound to the message's id and actor, so that one message's arguments cannot be put into another.
+
+It is the encoder and no middleware, since a middleware's hooks see messages, and what lies in Redis are bytes that the
+outbox, retries, dead letters and exports write too. Without keys the bytes are Dramatiq's own.
+
+Not guaranteed: anything about what else a message shows, its queue, actor, entry, size and times; nor about dead
+letters' exceptions, which stand beside the letter for a person to read. On failure: a message that no key here opens
+raises `PayloadSealed`; a worker makes it a dead letter, whole, that can be requeued once it has the key.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from dramatiq.encoder import JSONEncoder, MessageData
+
+from fleet.errors import FleetError, SettingsInvalid
+
+if TYPE_CHECKING:
+    from cryptography.fernet import MultiFernet
+
+SEALED = "sealed"
+"""The option that holds the token; arguments are empty beside it."""
+_TRACEBACK = "traceback"
+
+
+class PayloadSealed(FleetError):
+    """Raised when a message's arguments are encrypted and cannot be opened here."""
+
+
+class PayloadEncoder(JSONEncoder):
+    """Dramatiq's JSON, with the arguments sealed where there are keys; `keys` is asked at the first message.
+
+    With `seal` answering False it opens and does not seal: the first step of a roll-out, workers before senders.
+    """
+
+    def __init__(self, keys: Callable[[], Sequence[str]], seal: Callable[[], bool] = lambda: True) -> None:
+        self._keys, self._seal = keys, seal
+
+    @cached_property
+    def _cipher(self) -> MultiFernet | None:
+        return cipher_of(self._keys())
+
+    @cached_property
+    def seals(self) -> bool:
+        """Whether what is encoded here is sealed."""
+        return self._cipher is not None and self._seal()
+
+    def encode(self, data: MessageData) -> bytes:
+        if not self.seals:
+            return super().encode(data)
+        assert self._cipher is not None
+        options = dict(data["options"])
+        inner = [data["message_id"], data["actor_name"], data["args"], data["kwargs"], options.pop(_TRACEBACK, None)]
+        options[SEALED] = self._cipher.encrypt(super().encode(inner)).decode()  # type: ignore[arg-type]
+        return super().encode({**data, "args": (), "kwargs": {}, "options": options})
+
+    def decode(self, data: bytes) -> MessageData:
+        message = super().decode(data)
+        options = message.get("options") if isinstance(message, dict) else None
+        if isinstance(options, dict) and SEALED in options:
+            return self._opened(message, options)
+        return message
+
+    def _opened(self, message: MessageData, options: dict[str, Any]) -> MessageData:
+        from cryptography.fernet import InvalidToken
+
+        subject = f"Message {message.get('message_id')} of {message.get('actor_name')}"
+        if self._cipher is None:
+            raise PayloadSealed(f"{subject} has encrypted arguments, and FLEET_PAYLOAD_KEYS is not set here.")
+        try:
+            id, actor, args, kwargs, traceback = json.loads(self._cipher.decrypt(str(options[SEALED]).encode()))
+        except (InvalidToken, ValueError) as error:
+            raise PayloadSealed(
+                f"{subject} has encrypted arguments that none of the keys in FLEET_PAYLOAD_KEYS opens. Was a key "
+                f"taken off too early? Add it behind the others, then requeue the dead letter."
+            ) from error
+        if (id, actor) != (message.get("message_id"), message.get("actor_name")):
+            raise PayloadSealed(f"{subject} has the encrypted arguments of message {id} of {actor}.")
+        rest = {name: value for name, value in options.items() if name != SEALED}
+        if traceback is not None:
+            rest[_TRACEBACK] = traceback
+        return {**message, "args": args, "kwargs": kwargs, "options": rest}
+
+
+def cipher_of(keys: Sequence[str]) -> MultiFernet | None:
+    """What opens by any of the keys and seals by the first; None without keys. Raises `SettingsInvalid`."""
+    if not keys:
+        return None
+    try:
+        from cryptography.fernet import Fernet, MultiFernet
+    except ImportError:
+        raise SettingsInvalid(
+            "FLEET_PAYLOAD_KEYS is set, and the package cryptography is missing: install nightshift[encryption]."
+        ) from None
+    made = []
+    for number, key in enumerate(keys, start=1):
+        try:
+            made.append(Fernet(key))
+        except ValueError:
+            raise SettingsInvalid(
+                f"FLEET_PAYLOAD_KEYS: key {number} of {len(keys)} is no Fernet key (32 bytes in URL-safe base64, 44 "
+                f"characters). Make one with: python -c 'from cryptography.fernet import Fernet; "
+                f"print(Fernet.generate_key().decode())'"
+            ) from None
+    return MultiFernet(made)

@@ -1,0 +1,153 @@
+"""Who may see the console, who may act, and from where."""
+
+from __future__ import annotations
+
+import pytest
+from starlette.testclient import TestClient
+
+from fleet.audit import read
+from fleet.broker import FleetBroker
+from fleet.by_hand import paused
+from fleet.console.pages import PAGES
+from fleet.console.sessions import COOKIE
+from tests.console.conftest import Client, Given, form_token
+
+ENTRY = "/schedule/nightly_audit"
+WHY = "the bank is closed today"
+OTHER = {"Origin": "https://evil.example", "Sec-Fetch-Site": "cross-site"}
+
+
+def pause(client: TestClient, token: str = "", **more: str) -> int:
+    return client.post(f"{ENTRY}/pause", data={"because": WHY, "form_token": token}, headers=more).status_code
+
+
+@pytest.mark.parametrize("path", ["/", "/lanes", "/dead?queue=charging", ENTRY])
+def test_without_a_session_every_page_leads_to_the_login_and_from_there_back(
+    client: Client, given: Given, path: str
+) -> None:
+    asking = client(login=True)
+    answer = asking.get(path)
+    assert answer.status_code == 303
+    assert answer.headers["location"].startswith("/login?next=%2F")
+    wanted = asking.get(answer.headers["location"])
+    assert 'name="next"' in wanted.text
+    entered = asking.post("/login", data={"token": given.reader, "next": path})
+    assert entered.headers["location"] == path
+    assert asking.get(path).status_code == 200
+
+
+@pytest.mark.parametrize("path", ["/live?page=/lanes"])
+def test_a_stream_without_a_session_is_refused(client: Client, path: str) -> None:
+    assert client(login=True).get(path).status_code == 401
+
+
+@pytest.mark.parametrize("elsewhere", ["//evil.example", "/\\evil.example", "https://evil.example", "/logout"])
+def test_a_login_leads_to_a_page_of_the_consoles_own_and_nowhere_else(
+    client: Client, given: Given, elsewhere: str
+) -> None:
+    answer = client(login=True).post("/login", data={"token": given.reader, "next": elsewhere})
+    assert answer.headers["location"] == "/"
+
+
+def test_a_wrong_token_is_refused_and_after_five_nothing_is_looked_at_for_a_minute(
+    client: Client, given: Given
+) -> None:
+    asking = client(login=True)
+    for _ in range(5):
+        assert asking.post("/login", data={"token": "wrong"}).status_code == 401
+    throttled = asking.post("/login", data={"token": given.operator})
+    assert throttled.status_code == 429
+    assert throttled.headers["retry-after"] == "60"
+
+
+def test_the_cookie_is_kept_from_scripts_and_other_sites_and_from_plain_http_where_there_is_https(
+    client: Client, given: Given
+) -> None:
+    plain = client(login=True).post("/login", data={"token": given.reader}).headers["set-cookie"]
+    assert "HttpOnly" in plain and "SameSite=strict" in plain and "Secure" not in plain
+    safe = client(login=True, base="https://ops.example").post("/login", data={"token": given.reader})
+    assert "Secure" in safe.headers["set-cookie"]
+
+
+def test_a_cookie_of_another_console_or_one_that_was_changed_is_no_session(client: Client, given: Given) -> None:
+    other, asking = client(given.operator), client(login=True)
+    cookie = other.cookies[COOKIE]
+    for forged in (cookie, cookie[:-2] + "xx", "", "a.b.c"):
+        asking.cookies.set(COOKIE, forged)
+        assert asking.get("/lanes").status_code == 303
+
+
+def test_whoever_may_read_sees_every_page_and_changes_nothing(
+    client: Client, given: Given, broker: FleetBroker
+) -> None:
+    reading = client(given.reader)
+    for page in PAGES:
+        if "{" not in page.path:
+            assert reading.get(page.path).status_code == 200, page.path
+    assert "form_token" not in reading.get(ENTRY).text
+    visitor_token = form_token_of(reading)
+    answer = reading.post(f"{ENTRY}/pause", data={"because": WHY, "form_token": visitor_token})
+    assert answer.status_code == 403 and "role operate" in answer.text
+    assert paused(broker.client, broker.namespace) == {}
+    assert read(broker, 5) == []
+
+
+def form_token_of(client: TestClient) -> str:
+    """What a reader's forms would carry, if they had any."""
+    guard = client.app
+    sessions = guard._sessions  # type: ignore[attr-defined]
+    return str(sessions.form_token(sessions.of_cookie(client.cookies[COOKIE])))
+
+
+def test_an_act_needs_the_token_of_a_page_of_its_own_session(client: Client, given: Given, broker: FleetBroker) -> None:
+    acting, other = client(given.operator), client(given.operator)
+    assert pause(acting) == 403
+    assert pause(acting, form_token(other, ENTRY)) == 403
+    assert paused(broker.client, broker.namespace) == {}
+    assert pause(acting, form_token(acting, ENTRY)) == 303
+
+
+def test_an_act_from_another_sites_page_is_refused_whatever_it_carries(client: Client, given: Given) -> None:
+    acting = client(given.operator)
+    token = form_token(acting, ENTRY)
+    assert pause(acting, token, **OTHER) == 403
+    assert pause(acting, token, Origin="https://evil.example") == 403
+    assert pause(acting, token, Origin="null") == 403
+    assert acting.post("/login", data={"token": given.reader}, headers=OTHER).status_code == 403
+    assert pause(acting, token, Origin="http://127.0.0.1") == 303
+
+
+@pytest.mark.parametrize("name", ["evil.example", "127.0.0.1.evil.example", "10.0.0.7:8310", ""])
+def test_without_a_login_only_a_loopback_name_is_answered(client: Client, name: str) -> None:
+    assert client().get("/", headers={"Host": name}).status_code == 421
+
+
+@pytest.mark.parametrize("name", ["localhost:8310", "127.0.0.1", "[::1]:8310"])
+def test_without_a_login_loopback_names_are_answered(client: Client, name: str) -> None:
+    assert client().get("/beats", headers={"Host": name}).status_code == 200
+
+
+def test_without_a_login_what_a_proxy_passes_on_is_refused(client: Client) -> None:
+    assert client().get("/", headers={"X-Forwarded-For": "10.0.0.7"}).status_code == 403
+
+
+def test_nothing_may_be_framed_or_run_but_the_consoles_own_files(client: Client) -> None:
+    for path in ("/", "/static/console.js", "/nowhere", "/healthz"):
+        policy = client().get(path).headers["content-security-policy"]
+        assert "default-src 'none'" in policy and "frame-ancestors 'none'" in policy
+        assert "unsafe" not in policy and "*" not in policy
+
+
+def test_no_page_holds_a_script_a_style_or_a_handler_of_its_own(client: Client, fleet: object) -> None:
+    asking = client()
+    for page in PAGES:
+        path = page.path.replace("{entry}", "nightly_audit").replace("{queue}/{id}", "agent_batch/cnVuX2V2YWxzLTAwMDAw")
+        text = asking.get(path).text
+        assert "<style" not in text and " style=" not in text and " onclick=" not in text, path
+        assert text.count("<script") == text.count('<script src="/static/console.js" defer></script>') == 1, path
+
+
+def test_logging_out_ends_the_session_in_this_browser(client: Client, given: Given) -> None:
+    asking = client(given.reader)
+    assert asking.post("/logout").status_code == 303
+    assert asking.get("/").status_code == 303

@@ -1,0 +1,159 @@
+"""What the pages show of a fleet, and what they say where they cannot."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+import redis
+from sqlalchemy import text
+
+from fleet import by_hand
+from fleet.app import App
+from fleet.broker import FleetBroker
+from fleet.clock import clock
+from fleet.console.runbook import Runbook
+from fleet.storage import database
+from fleet.workers.presence import Report
+from tests.broker.letters import fill
+from tests.console import staged
+from tests.console.conftest import ROOT, Client
+from tests.waiting import wait_until
+
+
+def words(page: str) -> str:
+    """The text of a page, in one line."""
+    return re.sub(r"\s+", " ", re.sub(r"<[^>]*>", " ", page))
+
+
+def test_the_first_page_says_that_nobody_leads_and_that_no_lane_is_served(client: Client) -> None:
+    shown = words(client().get("/").text)
+    assert "No beat leads: nothing of the schedule is sent." in shown
+    assert "Nobody serves the lane agent_realtime." in shown
+    for answer in ("who is hurt", "mends itself", "what to do"):
+        assert shown.count(answer) == 6
+
+
+def test_the_first_page_of_a_fleet_in_order_says_so_and_shows_its_figures(client: Client, fleet: staged.Staged) -> None:
+    shown = words(client().get("/").text)
+    assert "No beat leads" not in shown and "Nobody serves" not in shown
+    assert "night-1 leads, 2 beats" in shown and "38 dead letters" in shown and "1 wait for a person" in shown
+
+
+def test_a_lane_without_a_process_is_worse_where_messages_wait(client: Client, fleet: staged.Staged) -> None:
+    fleet.reports = [report for report in fleet.reports if report.name != "transaction_sync"]
+    wait_until(lambda: len(staged.seen(fleet.broker)) == len(fleet.reports))
+    page = client().get("/").text
+    assert (
+        "Nobody serves the lane transaction_sync." in page
+        and "1,204 messages of transaction_sync, charging wait." in page
+    )
+    assert '<li class="card bad">' in page
+
+
+def test_the_lanes_page_shows_depth_age_and_every_job_with_its_budget(client: Client, fleet: staged.Staged) -> None:
+    shown = words(client().get("/lanes").text)
+    assert "transaction_sync serving 1/1 transaction_sync 1,204 1m" in shown
+    assert "transaction_postprocess 340 9m" in shown
+    assert "submit_approved_run agent_realtime body 5m" in shown and "1m30s / 2m" in shown
+    assert "11 processes" in shown
+
+
+def test_the_beats_page_says_who_leads_since_when_in_which_term(client: Client, fleet: staged.Staged) -> None:
+    shown = words(client().get("/beats").text)
+    assert "Term 41 is held by night-1, pid 77, for 3h12m" in shown
+    assert "follows" in shown
+
+
+def test_a_paused_entry_and_its_ledger_are_shown(client: Client, fleet: staged.Staged) -> None:
+    by_hand.pause(fleet.broker, "nightly_audit", by="ann", because="the bank is closed today")
+    staged.line(fleet.broker, "run_evals", "expired", clock.now())
+    shown = words(client().get("/schedule").text)
+    assert "paused by ann: the bank is closed today" in shown and "expired" in shown
+    assert "ann: the bank is closed today" in words(client().get("/schedule/nightly_audit").text)
+
+
+def test_runs_are_shown_with_their_progress_those_for_a_person_first(client: Client, fleet: staged.Staged) -> None:
+    shown = words(client().get("/runs").text)
+    assert "1 submit needs review oldest" in shown and "61 of 95" in shown
+    only = words(client().get("/runs?which=review").text)
+    assert "ask by its key, then mark it" in only and "61 of 95" not in only
+    assert words(client().get("/runs?which=open&kind=upload").text).count("changed") == 1
+
+
+def test_without_the_applications_view_of_runs_the_page_says_what_to_make(client: Client, fleet: staged.Staged) -> None:
+    with database().begin() as connection:
+        connection.execute(text("ALTER VIEW fleet_runs RENAME TO away"))
+    try:
+        shown = words(client().get("/runs").text)
+        assert "Runs cannot be read:" in shown and "fleet migrate" in shown
+        assert client().get("/").status_code == 200
+    finally:
+        with database().begin() as connection:
+            connection.execute(text("ALTER VIEW away RENAME TO fleet_runs"))
+
+
+def test_the_budgets_page_names_every_actor_with_its_reason(client: Client, app: App) -> None:
+    page = client().get("/budgets").text
+    assert all(f"<code>{name}</code>" in page for name in app.actors)
+    assert "one model answer at its p99 of 35 s" in page
+
+
+def test_dead_letters_are_paged_and_filtered(client: Client, broker: FleetBroker) -> None:
+    fill(broker, 120, queue="charging")
+    fill(broker, 3, queue="housekeeping")
+    first = client().get("/dead").text
+    assert first.count("<tr>") == 51 and "Oldest first, of 123" in words(first)
+    following = re.findall(r'href="(/dead\?at=[^"]+)"', first)[0].replace("&amp;", "&")
+    second = client().get(following).text
+    assert "charging-000050" in second and "charging-000049" not in second
+    assert "housekeeping-000002" in client().get("/dead?queue=housekeeping").text
+    assert "No dead letter matches." in client().get("/dead?queue=charging&actor=nobody").text
+    assert client().get("/dead?queue=charing").status_code == 404
+    assert client().get("/dead?older=soon").status_code == 400
+
+
+def test_what_stands_in_redis_is_shown_as_text_whatever_it_is(client: Client, fleet: staged.Staged) -> None:
+    nasty = "<script>alert(1)</script>"
+    staged.dead_letters(fleet.broker, "charging", 1, nasty, nasty, nasty)
+    fleet.reports = [*fleet.reports, Report("worker", "charging", host=nasty, phase=nasty)]
+    by_hand.pause(fleet.broker, "nightly_audit", by=nasty, because=nasty)
+    wait_until(lambda: any(report.host == nasty for report in staged.seen(fleet.broker)))
+    for path in ("/", "/lanes", "/schedule", "/schedule/nightly_audit", "/dead", f"/dead?queue=charging&actor={nasty}"):
+        page = client().get(path).text
+        assert "alert(1)" not in page or "&lt;script&gt;" in page, path
+        assert nasty not in page, path
+
+
+def test_while_redis_does_not_answer_a_page_says_so(
+    client: Client, broker: FleetBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    away = redis.Redis(port=1, retry=None)
+    monkeypatch.setitem(broker.__dict__, "client", away)
+    answer = client().get("/lanes")
+    assert answer.status_code == 503 and "Redis does not answer" in answer.text
+
+
+def test_the_runbook_is_a_page_with_a_place_for_every_event(client: Client) -> None:
+    page = client().get("/runbook").text
+    assert 'id="worker-died"' in page and 'id="relay-outbox"' in page
+    assert 'href="../tests' not in page
+    advice = Runbook.of(ROOT).find("#worker_died")
+    assert advice is not None and advice.means.startswith("A worker process of one lane ended")
+    assert "](" not in advice.mends and "`" not in advice.act
+
+
+def test_an_application_without_a_runbook_has_none(tmp_path: Path) -> None:
+    empty = Runbook.of(tmp_path)
+    assert empty.find("worker_died") is None and not empty.has("worker_died") and empty.text == ""
+
+
+def test_only_a_page_with_a_live_part_has_a_stream(client: Client) -> None:
+    assert client().get("/live?page=/dead").status_code == 404
+    assert client().get("/live?page=//evil").status_code == 404
+
+
+def test_a_page_that_is_not_there_says_so(client: Client) -> None:
+    answer = client().get("/nowhere")
+    assert answer.status_code == 404 and "There is no such page" in answer.text

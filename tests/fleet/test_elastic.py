@@ -1,0 +1,235 @@
+"""A chain goes on while its number is below the allowance; at every instant there is one message of it, or none."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Iterator
+
+import pytest
+
+from fleet import app as application
+from fleet import wire
+from fleet.allowance import allowance
+from fleet.broker import FleetBroker, keys
+from fleet.broker.reaper import reap
+from fleet.chains import living, seed
+from fleet.clock import clock
+from fleet.settings import Settings
+from middleware import default_order
+from tests.fleet.elastic_house import ENTRY, QUEUE, ElasticHouse, it_is, tonight
+from tests.waiting import wait_until
+
+
+@pytest.fixture
+def house(redis_url: str, namespace: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[ElasticHouse]:
+    settings = Settings(redis_url=redis_url, namespace=namespace, database_url=None)
+    broker = FleetBroker(lambda: settings, middleware=default_order())
+    monkeypatch.setattr(application, "process_broker", lambda: broker)
+    monkeypatch.setattr(application, "settings", lambda: settings)
+    it_is(2)
+    made = ElasticHouse(broker)
+    yield made
+    made.stop()
+    clock.set_night(None)
+
+
+def test_chains_drain_the_backlog_chunk_after_chunk_and_end_with_it(house: ElasticHouse) -> None:
+    house.backlog = 102
+    house.lease(2)
+    assert seed(house.broker, ENTRY, 2) == 2
+    house.start()
+    house.until_idle()
+    assert house.chunks - Counter({0: 1}) == {5: 20, 2: 1}
+    assert house.most_at_once <= 2
+
+
+def test_a_chain_whose_number_is_not_below_the_allowance_is_not_sent_again_and_nothing_running_is_cut(
+    house: ElasticHouse,
+) -> None:
+    house.backlog = 10_000
+    house.lease(3)
+    seed(house.broker, ENTRY, 3)
+    house.gate.clear()
+    house.start()
+    wait_until(lambda: house.running == 3)
+    house.lease(1, "hot")
+    assert house.running == 3
+    house.gate.set()
+    wait_until(lambda: house.chains() == [0])
+    house.lease(0, "hot")
+    house.until_idle()
+    assert house.backlog > 0
+
+
+def test_a_chunk_that_is_not_allowed_when_it_starts_does_nothing(house: ElasticHouse) -> None:
+    house.backlog = 100
+    house.lease(1)
+    seed(house.broker, ENTRY, 4)
+    house.lease(0, "hot")
+    house.start()
+    house.until_idle()
+    assert house.chunks == {}
+
+
+def test_a_seed_is_taken_only_if_no_message_of_its_chain_is_there(house: ElasticHouse) -> None:
+    house.backlog = 100
+    house.lease(4)
+    assert seed(house.broker, ENTRY, 2) == 2
+    assert seed(house.broker, ENTRY, 4) == 2
+    assert seed(house.broker, ENTRY, 4) == 0
+    assert house.chains() == [0, 1, 2, 3] == living(house.broker, ENTRY)
+    house.gate.clear()
+    house.start()
+    wait_until(lambda: house.running == 4)
+    assert seed(house.broker, ENTRY, 4) == 0
+
+
+def test_many_that_seed_at_once_begin_each_chain_once(house: ElasticHouse) -> None:
+    began: list[int] = []
+    together = threading.Barrier(8)
+
+    def one() -> None:
+        together.wait()
+        began.append(seed(house.broker, ENTRY, 4))
+
+    threads = [threading.Thread(target=one) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sum(began) == 4
+    assert house.chains() == [0, 1, 2, 3]
+
+
+def test_a_chain_that_ended_is_seeded_again_under_the_next_generation(house: ElasticHouse) -> None:
+    house.lease(1)
+    house.start()
+    for generation in (1, 2, 3):
+        house.gate.clear()
+        assert seed(house.broker, ENTRY, 1) == 1
+        (message,) = house.bodies()
+        assert (message.message_id, message.options[wire.GENERATION]) == (f"sort#0.{generation}", generation)
+        house.gate.set()
+        house.until_idle()
+
+
+def test_with_a_lapsed_lease_chains_run_from_the_slot_to_the_day_and_not_before_or_after(house: ElasticHouse) -> None:
+    house.backlog = 10_000
+    house.start()
+    for at, reason in (((2, 0), "blind"), ((3, 59), "blind"), ((6, 30), "blind"), ((8, 1), "closed")):
+        it_is(*at)
+        assert allowance(house.broker, ENTRY, clock.now()).reason == reason
+        seed(house.broker, ENTRY, 4)
+        house.until_idle()
+        assert house.chunks == {}
+    it_is(4)
+    seed(house.broker, ENTRY, 4)
+    wait_until(lambda: house.chunks[5] > 50)
+    assert house.chains() == [0, 1, 2, 3]
+    it_is(6, 30)
+    house.until_idle()
+    assert house.backlog > 0
+
+
+def test_the_slots_message_seeds_the_night_where_nobody_decides_and_does_no_chunk_itself(house: ElasticHouse) -> None:
+    house.backlog = 100
+    it_is(4)
+    house.gate.clear()
+    house.start()
+    house.send_slot()
+    wait_until(lambda: house.chains() == [0, 1, 2, 3] and house.running == 4)
+    house.gate.set()
+    house.until_idle()
+    assert house.backlog == 0
+
+
+def test_the_slots_message_begins_no_more_than_the_balancer_allows(house: ElasticHouse) -> None:
+    house.backlog = 100
+    it_is(4)
+    house.lease(0, "hot")
+    house.start()
+    house.send_slot()
+    house.until_idle()
+    assert house.chunks == {}
+
+
+def test_a_message_that_a_person_fires_does_one_chunk_whatever_is_allowed(house: ElasticHouse) -> None:
+    house.backlog = 100
+    house.lease(0, "hot")
+    house.start()
+    house.actor.send()
+    house.until_idle()
+    assert house.chunks == {5: 1}
+
+
+def test_called_outside_a_worker_it_does_all_that_is_left(house: ElasticHouse) -> None:
+    house.backlog = 250
+    house.actor()
+    assert house.backlog == 0
+
+
+def test_a_chunk_expires_with_its_night_and_is_as_old_as_its_last_end(house: ElasticHouse) -> None:
+    house.backlog = 10_000
+    house.lease(1)
+    seed(house.broker, ENTRY, 1)
+    (first,) = house.bodies()
+    assert first.options[wire.EXPIRES_AT] == wire.to_ms(tonight(8))
+    house.start()
+    wait_until(lambda: house.chunks[5] > 5)
+    house.gate.clear()
+    wait_until(lambda: house.running == 1)
+    (later,) = house.bodies()
+    assert later.message_id == first.message_id
+    assert later.message_timestamp > first.message_timestamp
+    assert [later.options[name] for name in (wire.ENTRY, wire.CHAIN, wire.GENERATION)] == [ENTRY.name, 0, 1]
+    assert later.options[wire.EXPIRES_AT] == wire.to_ms(tonight(8))
+
+
+def test_a_chunk_that_fails_is_tried_again_by_its_lane_and_its_chain_is_not_doubled(house: ElasticHouse) -> None:
+    house.backlog, house.failures = 50, 2
+    house.lease(1)
+    seed(house.broker, ENTRY, 1)
+    house.start()
+    house.until_idle()
+    assert house.backlog == 0
+    assert house.most_at_once == 1
+    assert not house.broker.client.exists(keys.dead(house.broker.namespace, QUEUE))
+
+
+def test_a_chain_whose_chunk_died_is_a_dead_letter_and_may_be_seeded_again(house: ElasticHouse) -> None:
+    house.backlog, house.failures = 100, 3
+    house.lease(1)
+    seed(house.broker, ENTRY, 1)
+    house.start()
+    house.until_idle()
+    assert house.broker.client.zcard(keys.dead(house.broker.namespace, QUEUE)) == 1
+    assert seed(house.broker, ENTRY, 1) == 1
+    house.until_idle()
+    assert house.backlog == 0
+
+
+def test_a_chain_whose_worker_was_reaped_in_its_chunk_runs_once_more_and_stays_one(house: ElasticHouse) -> None:
+    house.backlog = 100
+    house.lease(1)
+    seed(house.broker, ENTRY, 1)
+    house.gate.clear()
+    house.start()
+    wait_until(lambda: house.running == 1)
+    worker = house._worker
+    assert worker is not None
+    reap(house.broker.client, house.broker.own_scripts, house.broker.namespace, worker.pump.worker_id, [QUEUE])
+    wait_until(lambda: house.running == 2)  # the second delivery, beside the zombie
+    house.gate.set()
+    house.until_idle()
+    assert house.most_at_once == 2
+    assert house.backlog == 0
+    assert seed(house.broker, ENTRY, 1) == 1
+
+
+def test_while_redis_cannot_be_read_the_level_holds(house: ElasticHouse) -> None:
+    house.lease(4)
+    nowhere = FleetBroker(url="redis://127.0.0.1:1/0", namespace=house.broker.namespace)
+    found = allowance(nowhere, ENTRY, tonight(2))
+    assert (found.places, found.reason, found.fallback) == (0, "blind", True)
+    assert allowance(nowhere, ENTRY, tonight(5)).places == 4

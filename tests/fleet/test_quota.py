@@ -1,0 +1,270 @@
+"""One budget of places for every host: people are always granted, batch takes what people and their reserve leave."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from datetime import timedelta
+from types import MappingProxyType
+from typing import Any
+
+import pytest
+import redis
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from fleet import app as application
+from fleet import quota
+from fleet.broker import FleetBroker, keys
+from fleet.errors import DeclarationInvalid, NotDeclared, RetryLater
+from fleet.quota import NoPlace, Quota, Usage
+from tests.conftest import ROOT, Environment
+from tests.waiting import wait_until
+
+FOUR = Quota("model", places=4, reserve=1, because="the provider's tier answers four at once")
+SHORT = timedelta(seconds=0.9)
+
+HOLDER = """
+import sys, time
+from datetime import timedelta
+from types import MappingProxyType
+from fleet import quota
+from fleet.app import process_broker
+from fleet.clock import Clock
+from fleet.quota import Quota
+people, places, ahead = sys.argv[1] == "people", int(sys.argv[2]), float(sys.argv[3])
+quota.LEASE = timedelta(seconds=0.9)
+there, now = time.time, Clock.real_now
+time.time = lambda: there() + ahead
+Clock.real_now = lambda self: now(self) + timedelta(seconds=ahead)
+four = Quota("model", places=4, reserve=1, because="the provider's tier answers four at once")
+process_broker().quotas = MappingProxyType({"model": four})
+held = [quota.place("model", people=people) for _ in range(places)]
+for one in held:
+    try:
+        one.__enter__()
+        print("granted", flush=True)
+    except quota.NoPlace:
+        print("none", flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def broker(environment: Environment, monkeypatch: pytest.MonkeyPatch) -> FleetBroker:
+    broker = application.process_broker()
+    monkeypatch.setattr(broker, "quotas", MappingProxyType({"model": FOUR}))
+    monkeypatch.setattr(quota, "LEASE", SHORT)
+    return broker
+
+
+Host = Callable[..., "subprocess.Popen[str]"]
+
+
+@pytest.fixture
+def host(broker: FleetBroker) -> Iterator[Host]:
+    """Another host: a process that tries for so many places and keeps what it got."""
+    with ExitStack() as running:
+
+        def start(holder: str, places: int, ahead: float = 0.0) -> subprocess.Popen[str]:
+            process = running.enter_context(
+                subprocess.Popen(
+                    [sys.executable, "-c", HOLDER, holder, str(places), str(ahead)],
+                    env={**os.environ, "PYTHONPATH": str(ROOT)},
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    text=True,
+                )
+            )
+            running.callback(process.kill)
+            return process
+
+        yield start
+
+
+def answers(process: subprocess.Popen[str], places: int) -> list[str]:
+    assert process.stdout is not None
+    return [process.stdout.readline().strip() for _ in range(places)]
+
+
+def held(broker: FleetBroker) -> tuple[int, int]:
+    now = quota.usage(broker, FOUR)
+    return now.people, now.batch
+
+
+def test_batch_leaves_the_reserve_and_says_who_holds_the_rest(broker: FleetBroker) -> None:
+    with ExitStack() as stack:
+        for _ in range(3):
+            stack.enter_context(quota.place("model", people=False))
+        with pytest.raises(NoPlace, match="people hold 0 and batch 3 of 4 places, and 1 are kept for people") as found:
+            stack.enter_context(quota.place("model", people=False))
+        assert isinstance(found.value, RetryLater)
+        assert found.value.key not in (None, "model"), "a job that finds no place must not park the model for people"
+    assert held(broker) == (0, 0)
+
+
+def test_people_are_granted_at_once_however_many_there_are_and_hold_batch_off(broker: FleetBroker) -> None:
+    with ExitStack() as stack:
+        for _ in range(3):
+            stack.enter_context(quota.place("model", people=False))
+        for _ in range(6):
+            stack.enter_context(quota.place("model", people=True))
+        assert held(broker) == (6, 3)
+    with ExitStack() as stack:
+        for people in (True, False, False):
+            stack.enter_context(quota.place("model", people=people))
+        with pytest.raises(NoPlace):
+            stack.enter_context(quota.place("model", people=False))
+
+
+def test_a_call_that_fails_gives_its_place_back(broker: FleetBroker) -> None:
+    with pytest.raises(ZeroDivisionError), quota.place("model", people=False):
+        _ = 1 / 0
+    assert held(broker) == (0, 0)
+
+
+def test_two_hosts_share_the_places_and_those_of_a_killed_one_come_back(broker: FleetBroker, host: Host) -> None:
+    one, other = host("batch", 2), host("batch", 2)
+    got = answers(one, 2) + answers(other, 2)
+    assert sorted(got) == ["granted", "granted", "granted", "none"]
+    with pytest.raises(NoPlace):
+        quota.place("model", people=False).__enter__()
+    of_one = got[:2].count("granted")
+    os.kill(one.pid, signal.SIGKILL)
+    wait_until(lambda: held(broker) == (0, 3 - of_one))
+    with quota.place("model", people=False):
+        assert held(broker) == (0, 4 - of_one)
+
+
+def test_a_holder_that_lives_keeps_its_place_for_many_leases(broker: FleetBroker, host: Host) -> None:
+    process = host("batch", 3)
+    assert answers(process, 3) == ["granted"] * 3
+    key, seen = keys.quota(broker.namespace, "model", "batch"), set[float]()
+
+    def renewed() -> bool:
+        assert held(broker) == (0, 3)
+        ids: Any = broker.client.zrange(key, 0, -1)
+        seen.add(max(float(broker.client.zscore(key, str(id, "ascii")) or 0) for id in ids))
+        return max(seen) - min(seen) > 3 * SHORT.total_seconds() * 1000
+
+    wait_until(renewed)
+
+
+@pytest.mark.parametrize("ahead", [-3600.0, 3600.0])
+def test_a_host_whose_clock_is_off_neither_loses_its_places_nor_takes_others(
+    broker: FleetBroker, host: Host, ahead: float
+) -> None:
+    with quota.place("model", people=False), quota.place("model", people=False):
+        process = host("batch", 2, ahead)
+        assert answers(process, 2) == ["granted", "none"]
+        assert held(broker) == (0, 3)
+    os.kill(process.pid, signal.SIGKILL)
+    wait_until(lambda: held(broker) == (0, 0))
+
+
+def test_a_process_that_stood_still_is_counted_again_when_it_wakes(broker: FleetBroker, host: Host) -> None:
+    process = host("batch", 3)
+    answers(process, 3)
+    os.kill(process.pid, signal.SIGSTOP)
+    wait_until(lambda: held(broker) == (0, 0))
+    with quota.place("model", people=False):
+        os.kill(process.pid, signal.SIGCONT)
+        wait_until(lambda: held(broker) == (0, 4))
+        with pytest.raises(NoPlace):
+            quota.place("model", people=False).__enter__()
+
+
+def test_while_redis_is_away_people_call_uncounted_and_batch_gets_no_place(
+    broker: FleetBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nobody = redis.Redis(port=1, socket_connect_timeout=0.2)
+    monkeypatch.setitem(broker.__dict__, "client", nobody)
+    with quota.place("model", people=True):
+        pass
+    with pytest.raises(NoPlace):
+        quota.place("model", people=False).__enter__()
+
+
+def test_no_key_of_a_quota_stands_for_ever(broker: FleetBroker) -> None:
+    with quota.place("model", people=True), quota.place("model", people=False):
+        for holder in ("people", "batch"):
+            assert broker.client.pttl(keys.quota(broker.namespace, "model", holder)) > 0
+
+
+def test_threads_at_once_never_get_more_than_batch_may_have(broker: FleetBroker) -> None:
+    together, got = threading.Barrier(12), list[bool]()
+    release = threading.Event()
+
+    def call() -> None:
+        together.wait()
+        try:
+            with quota.place("model", people=False):
+                got.append(True)
+                release.wait(10)
+        except NoPlace:
+            got.append(False)
+
+    threads = [threading.Thread(target=call) for _ in range(12)]
+    for thread in threads:
+        thread.start()
+    wait_until(lambda: len(got) == 12)
+    release.set()
+    for thread in threads:
+        thread.join()
+    assert sum(got) == 3
+
+
+Step = tuple[str, int]
+STEPS = st.lists(st.tuples(st.sampled_from(["people", "batch", "batch", "leave"]), st.integers(0, 20)), max_size=60)
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(steps=STEPS, places=st.integers(1, 8), data=st.data())
+def test_the_places_are_never_overdrawn_but_by_people_beyond_their_reserve(
+    broker: FleetBroker, steps: list[Step], places: int, data: st.DataObject
+) -> None:
+    some = Quota(
+        f"q{uuid.uuid4().hex[:8]}", places, data.draw(st.integers(0, places - 1)), because="drawn for this example"
+    )
+    broker.quotas = MappingProxyType({some.name: some})
+    inside: list[tuple[str, ExitStack]] = []
+    for kind, which in steps:
+        if kind == "leave":
+            if inside:
+                inside.pop(which % len(inside))[1].close()
+        else:
+            before = sum(1 for _ in inside)
+            stack = ExitStack()
+            try:
+                stack.enter_context(quota.place(some.name, people=kind == "people"))
+            except NoPlace:
+                assert kind == "batch"
+                assert before >= places - some.reserve, "batch was turned away though there was room"
+            else:
+                assert kind == "people" or before < places - some.reserve, "batch took of the reserve"
+                inside.append((kind, stack))
+        people = sum(kind == "people" for kind, _ in inside)
+        batch = len(inside) - people
+        assert quota.usage(broker, some) == Usage(people, batch)
+        assert batch <= places - some.reserve
+        assert people + batch <= max(places, people + places - some.reserve)
+    for _, stack in inside:
+        stack.close()
+
+
+def test_a_quota_that_nobody_declares_is_named_with_those_that_are(broker: FleetBroker) -> None:
+    with pytest.raises(NotDeclared, match=r"no quota named 'modle'\. Did you mean 'model'"):
+        quota.place("modle", people=True).__enter__()
+
+
+@pytest.mark.parametrize("given_", [{"places": 0}, {"reserve": 4}, {"reserve": -1}, {"because": "4 places"}])
+def test_a_quota_that_cannot_stand_is_refused(given_: dict[str, object]) -> None:
+    whole = {"name": "model", "places": 4, "reserve": 1, "because": "the provider's tier answers four"}
+    with pytest.raises(DeclarationInvalid):
+        Quota(**{**whole, **given_})  # type: ignore[arg-type]

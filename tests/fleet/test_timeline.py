@@ -1,0 +1,332 @@
+"""A night as a timeline: what is shown of each entry when, in nights of 23, 24 and 25 hours."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from datetime import UTC, date, datetime, time, timedelta
+from io import StringIO
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+from zoneinfo import ZoneInfo
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from rich.console import Console
+
+from fleet.by_hand import Pause
+from fleet.ledger import LedgerLine
+from fleet.overlaps import Overlap
+from fleet.timeline import Load, Night, Recorded, Segment, Timeline, Track, svg, text, timeline
+from fleet.timeline.painting import joined, painted
+from tests.fleet.nights import BERLIN, DAY, HOUR, MINUTE, NIGHT, at, decided, elastic, entry, fired, known, ran, sample
+
+NAME = "nightly_audit"
+PAGE = Path(__file__).parents[2] / "docs" / "night-timeline.svg"
+
+
+def of(now: str | None, *lines: LedgerLine, runs: Any = (), cron: str = "10 3 * * *", **more: Any) -> Timeline:
+    """A night with one entry in one lane."""
+    recorded = Recorded(ledger={NAME: lines}, runs={NAME: list(runs)}, **more)
+    one = known(entry(NAME, cron), "lane", 10)
+    return timeline([one], recorded, NIGHT, at(now) if now else None)
+
+
+def shown(found: Timeline) -> list[tuple[str, str, str]]:
+    """(kind or outcome, begins, ends) of the segments of the only track."""
+    told = found.night.told
+    tracks = [track for row in found.rows for track in row.tracks]
+    return [(one.outcome or one.kind, told(one.begins), told(one.ends)) for track in tracks for one in track.segments]
+
+
+def test_a_slot_that_is_to_come_is_scheduled_for_as_long_as_it_was_seen_to_take() -> None:
+    assert shown(of("02:00")) == [("scheduled", "03:10", "03:20")]
+    assert shown(of(None)) == [("scheduled", "03:10", "03:20")], "a plan knows of no now"
+
+
+def test_a_message_waits_runs_waits_for_its_next_try_and_runs() -> None:
+    tries = [ran("n", "03:10", "03:15", 5, "retried"), ran("n", "03:10", "03:40", 10, attempt=2)]
+    assert shown(of("05:00", fired(NAME, "03:10"), runs=tries)) == [
+        ("held", "03:10", "03:15"),
+        ("retried", "03:15", "03:20"),
+        ("held", "03:20", "03:40"),
+        ("done", "03:40", "03:50"),
+    ]
+
+
+def test_a_run_that_still_goes_ends_now() -> None:
+    found = of("03:30", fired(NAME, "03:10"), runs=[ran("n", "03:10", "03:11", None)])
+    assert shown(found)[-1] == ("running", "03:11", "03:30")
+
+
+def test_a_message_that_waits_is_held_until_now_and_never_longer_than_its_window() -> None:
+    assert shown(of("03:30", fired(NAME, "03:10"))) == [("held", "03:10", "03:30")]
+    assert shown(of("09:00", fired(NAME, "03:10"))) == [("held", "03:10", "05:10")]
+
+
+def test_a_message_that_expired_in_its_queue_is_shown_as_expired_for_as_long_as_it_waited() -> None:
+    found = of("09:00", fired(NAME, "03:10"), runs=[ran("n", "03:10", "05:12", 0, "expired")])
+    assert shown(found) == [("expired", "03:10", "05:12")]
+    assert found.remarks() == ["03:10 nightly_audit expired: its message expired in its queue"]
+
+
+@pytest.mark.parametrize(
+    ("verdict", "seen"),
+    [
+        ("expired", ("expired", "03:10", "05:10")),
+        ("coalesced", ("coalesced", "03:10", "03:11")),
+        ("overlapped", ("coalesced", "03:10", "03:11")),
+        ("paused", ("paused", "03:10", "03:11")),
+    ],
+)
+def test_a_slot_that_was_not_sent_says_why(verdict: str, seen: tuple[str, str, str]) -> None:
+    assert shown(of("09:00", fired(NAME, "03:10", verdict))) == [seen]
+
+
+def test_a_slot_that_has_come_and_has_no_verdict_asks_for_the_beat() -> None:
+    found = of("03:30", fired(NAME, "14:00"))
+    assert ("held", "03:10", "03:30") in shown(found)
+    assert "does a beat lead" in found.rows[0].tracks[0].segments[-1].note
+
+
+def test_a_pause_is_shown_from_its_beginning_to_its_end_and_hides_what_is_scheduled() -> None:
+    lines = [fired(NAME, "13:00", "pause"), fired(NAME, "14:00", "resume")]
+    assert shown(of("02:00", *lines))[0] == ("paused", "13:00", "14:00")
+    note = Pause("maria", at("23:00"), "the mail host moves")
+    assert shown(of("02:00", pauses={NAME: note})) == [("paused", "23:00", "12:00")]
+
+
+def test_elastic_work_is_held_or_released_as_was_decided_and_its_window_is_to_come() -> None:
+    sweep = elastic(entry(NAME, "0 4 * * *"), time(0, 30), time(6, 15), 4)
+    decisions = [decided(at("00:30"), 2, "calm", "nobody waits"), decided(at("01:14"), 0, "hot", "realtime waited")]
+    decisions.insert(1, decided(at("00:31"), 2, "calm", "nobody waits, a minute later"))
+    recorded = Recorded(runs={NAME: [ran("c", None, "00:40", 10)]}, decisions={NAME: decisions})
+    found = timeline([known(sweep, "lane", 9)], recorded, NIGHT, at("02:00"))
+    assert shown(found) == [
+        ("released", "00:30", "00:40"),
+        ("done", "00:40", "00:50"),
+        ("released", "00:50", "01:14"),
+        ("held", "01:14", "02:00"),
+        ("scheduled", "02:00", "06:15"),
+    ]
+    assert found.changes() == [
+        "00:30 nightly_audit 2 of 4, calm: nobody waits",
+        "01:14 nightly_audit 0 of 4, hot: realtime waited",
+    ]
+
+
+def test_an_entry_that_comes_often_is_counted_and_only_what_went_wrong_is_drawn() -> None:
+    often = entry(NAME, "*/10 * * * *", expires=10 * MINUTE)
+    lines = [fired(NAME, f"02:{minute}0") for minute in range(3)] + [fired(NAME, "02:30", "expired", 2, "02:40")]
+    runs = [ran("n", f"02:{minute}0", f"02:{minute}0", 1, "failed" if minute == 1 else "done") for minute in range(3)]
+    found = timeline([known(often, "lane", 1)], Recorded({NAME: lines}, {NAME: runs}), NIGHT, at("03:00"))
+    assert shown(found) == [("failed", "02:10", "02:11"), ("expired", "02:30", "02:50")]
+    [counted] = found.rows[0].often
+    assert (counted.slots, counted.ran, counted.bad) == (144, 3, 3)
+
+
+def test_heavy_work_that_goes_at_the_same_time_is_an_overlap_in_its_lane_or_on_the_processors() -> None:
+    entries = [
+        known(entry("one", "0 1 * * *"), "a", 30, on_cpu=True),
+        known(entry("two", "10 1 * * *"), "a", 30),
+        known(entry("three", "20 1 * * *"), "b", 30, on_cpu=True),
+        known(entry("short", "20 1 * * *"), "a", 4, on_cpu=True),
+    ]
+    found = timeline(entries, Recorded(), NIGHT, None)
+    assert found.overlaps == (
+        Overlap("one", "two", "a", at("01:10"), at("01:30")),
+        Overlap("one", "three", None, at("01:20"), at("01:30")),
+    )
+    assert found.remarks()[1] == "01:20–01:30 one and three overlap on the processors"
+
+
+@pytest.mark.parametrize(
+    ("day", "zone", "hours"),
+    [
+        (date(2026, 3, 2), "Europe/Berlin", 24),
+        (date(2026, 3, 28), "Europe/Berlin", 23),
+        (date(2026, 10, 24), "Europe/Berlin", 25),
+        (date(2026, 4, 4), "Australia/Lord_Howe", 24.5),
+    ],
+)
+def test_a_night_is_from_noon_to_noon_by_the_clocks_of_its_zone(day: date, zone: str, hours: float) -> None:
+    night = Night.of(day, ZoneInfo(zone))
+    assert night.ends - night.begins == hours * HOUR
+    assert (night.told(night.begins), night.told(night.ends)) == ("12:00", "12:00")
+    for instant in (night.begins, night.begins + 12 * HOUR, night.ends - timedelta(microseconds=1)):
+        assert Night.around(instant, ZoneInfo(zone)) == night
+
+
+def test_a_daily_slot_that_a_change_of_clocks_leaves_out_is_there_once() -> None:
+    spring = Night.of(date(2026, 3, 28), BERLIN)
+    found = timeline([known(entry(NAME, "30 2 * * *"), "lane", 10)], Recorded(), spring, None)
+    assert len(found.rows[0].tracks[0].segments) == 1
+
+
+KINDS = st.sampled_from(["scheduled", "held", "released", "paused", "coalesced", "expired", "ran"])
+NIGHTS = st.sampled_from([NIGHT, Night.of(date(2026, 3, 28), BERLIN), Night.of(date(2026, 10, 24), BERLIN)])
+SEGMENTS = st.lists(st.tuples(KINDS, st.integers(-300, 1800), st.integers(0, 600)), max_size=30)
+
+
+@given(NIGHTS, SEGMENTS)
+def test_what_is_painted_never_overlaps_lies_inside_the_night_and_covers_whatever_held(
+    night: Night, given: list[tuple[Any, int, int]]
+) -> None:
+    segments = [Segment(kind, night.begins + b * MINUTE, night.begins + (b + n) * MINUTE) for kind, b, n in given]
+    seen = painted(segments, night)
+    assert all(night.begins <= one.begins < one.ends <= night.ends for one in seen)
+    assert all(one.ends <= other.begins for one, other in pairwise(seen))
+    minutes = {m for m in range(int((night.ends - night.begins) / MINUTE)) if _holds(segments, night, m)}
+    assert minutes == {m for m in range(int((night.ends - night.begins) / MINUTE)) if _holds(seen, night, m)}
+
+
+def _holds(segments: Any, night: Night, minute: int) -> bool:
+    instant = night.begins + (minute + 0.5) * MINUTE
+    return any(one.begins <= instant < one.ends for one in segments)
+
+
+def test_of_two_that_hold_at_once_the_stronger_is_shown_and_the_other_goes_on_behind_it() -> None:
+    def made(kind: Any, begins: int, ends: int) -> Segment:
+        return Segment(kind, NIGHT.begins + begins * HOUR, NIGHT.begins + ends * HOUR)
+
+    seen = painted([made("held", 1, 6), made("ran", 3, 4), made("scheduled", 2, 8)], NIGHT)
+    assert [(one.kind, (one.begins - NIGHT.begins) // HOUR) for one in seen] == [
+        ("held", 1),
+        ("ran", 3),
+        ("held", 4),
+        ("scheduled", 6),
+    ]
+
+
+@given(st.lists(st.tuples(st.integers(0, 500), st.integers(1, 9)), min_size=1, max_size=40))
+def test_runs_that_are_drawn_as_one_are_counted_and_those_apart_stay_apart(given: list[tuple[int, int]]) -> None:
+    runs = [Segment("ran", NIGHT.begins + b * MINUTE, NIGHT.begins + (b + n) * MINUTE, "", "done") for b, n in given]
+    done = joined(runs, 5 * MINUTE)
+    assert sum(one.count for one in done) == len(runs)
+    assert all(later.begins - one.ends >= 5 * MINUTE for one, later in pairwise(done))
+
+
+MINUTES = st.integers(0, 25 * 60)
+VERDICTS = st.sampled_from(["fired", "coalesced", "expired", "paused", "overlapped", "pause", "resume", "manual"])
+OUTCOMES = st.sampled_from(["done", "failed", "retried", "expired", "lost", "returned", None])
+
+
+@settings(max_examples=60)
+@given(
+    NIGHTS,
+    st.sampled_from(["10 3 * * *", "*/10 * * * *", "30 2 * * *", "0 * * * *"]),
+    st.lists(st.tuples(MINUTES, VERDICTS), max_size=12),
+    st.lists(st.tuples(MINUTES, st.integers(0, 90), OUTCOMES, st.booleans()), max_size=12),
+    st.lists(st.tuples(MINUTES, st.integers(0, 4)), max_size=6),
+    st.none() | MINUTES,
+    st.booleans(),
+)
+def test_whatever_is_on_record_no_two_segments_of_an_entry_overlap_and_all_lie_inside_the_night(
+    night: Night, cron: str, lines: Any, runs: Any, allowed: Any, now: int | None, is_elastic: bool
+) -> None:
+    instant = lambda minute: night.begins + minute * MINUTE  # noqa: E731
+    made = entry(NAME, cron, expires=5 * MINUTE)
+    made = elastic(made, time(22, 0), time(6, 0), 4) if is_elastic else made
+    ledger = [
+        replace(fired(NAME, "12:00", verdict), first=instant(m), last=instant(m), by="x")
+        for m, verdict in sorted(lines)
+    ]
+    recorded = Recorded(
+        {NAME: ledger},
+        {
+            NAME: [
+                replace(
+                    ran("n", None, "12:00", 0 if how else None, how or ""),
+                    id=str(number),
+                    slot=instant(m) if of_slot else None,
+                    started=instant(m),
+                    ended=instant(m + n) if how else None,
+                )
+                for number, (m, n, how, of_slot) in enumerate(sorted(runs, key=lambda run: run[0]))
+            ]
+        },
+        {NAME: [decided(instant(m), places, "calm", "") for m, places in sorted(allowed)]},
+    )
+    found = timeline([known(made, "lane", 7)], recorded, night, None if now is None else instant(now))
+    for row in found.rows:
+        for track in row.tracks:
+            assert all(night.begins <= one.begins < one.ends <= night.ends for one in track.segments)
+            assert all(one.ends <= other.begins for one, other in pairwise(track.segments))
+            assert all(one.ends <= other.begins for one, other in pairwise(track.steps))
+    ElementTree.fromstring(svg(found))
+
+
+def test_the_drawing_fits_any_width_has_a_title_a_description_and_no_script() -> None:
+    drawn = svg(sample())
+    root = ElementTree.fromstring(drawn)
+    assert root.get("width") == "100%" and root.get("viewBox") is None
+    labels = str(root.get("aria-labelledby")).split()
+    texts = {one.get("id"): one.text or "" for one in root}
+    assert texts[labels[0]].startswith("Mon 02 Mar")
+    assert "overlap in lane transaction_sync" in texts[labels[1]] and "0 of 4, hot" in texts[labels[1]]
+    assert "<script" not in drawn and "<style" not in drawn
+    for one in root.iter():
+        if one.tag.endswith("rect"):
+            assert re.fullmatch(r"[\d.]+%", one.get("x", "0%")), "what lies along the time is in per cent"
+
+
+def test_a_lanes_load_is_drawn_by_the_most_of_each_slice_of_the_night() -> None:
+    loads = [Load(NIGHT.begins + n * MINUTE, 100 if n == 601 else 1, 0) for n in range(1440)]
+    found = timeline([], Recorded(loads={"lane": loads}), NIGHT, at("02:00"))
+    [points] = [
+        one.get("points", "") for one in ElementTree.fromstring(svg(found)).iter() if one.get("class") == "runs"
+    ]
+    assert len(points.split()) == 242, "240 slices and the two corners of the area"
+    assert min(float(point.split(",")[1]) for point in points.split()) == 4.0, "the one minute of a hundred is seen"
+
+
+def test_as_a_file_the_drawing_brings_its_width_and_its_rules() -> None:
+    root = ElementTree.fromstring(svg(sample(), width=960))
+    assert str(root.get("viewBox")).startswith("0 0 960 ")
+    assert any(one.tag.endswith("style") for one in root)
+
+
+def test_a_name_out_of_a_message_can_break_neither_the_drawing_nor_the_print() -> None:
+    evil = "</svg><script>[/red]\x00"
+    track = Track(evil, (Segment("ran", NIGHT.begins, NIGHT.ends, evil, "failed"),))
+    found = sample()
+    found = replace(found, rows=(replace(found.rows[0], tracks=(track,)),))
+    root = ElementTree.fromstring(svg(found))
+    assert not any(one.tag.endswith("script") for one in root.iter())
+    assert "[/red]" in printed(found)
+
+
+def printed(found: Timeline, width: int = 100) -> str:
+    console = Console(file=StringIO(), width=width)
+    console.print(text(found, width))
+    return console.file.getvalue()  # type: ignore[attr-defined]
+
+
+def test_printed_an_entry_is_a_line_and_what_stands_out_is_said_in_words() -> None:
+    lines = printed(of("03:30", fired(NAME, "03:10"), runs=[ran("n", "03:10", "03:15", 12, "failed")]), 64).splitlines()
+    assert [line.rstrip() for line in lines[:4]] == [
+        "Mon 02 Mar – Tue 03 Mar 2026, Europe/Berlin",
+        "               12    15    18    21    00     03    06    09   1",
+        "lane",
+        " nightly_audit                               ░▓",
+    ]
+    assert lines[-1].rstrip() == "03:15 nightly_audit failed: attempt 1"
+
+
+@pytest.mark.parametrize("width", [40, 60, 100, 180])
+def test_printed_no_line_is_wider_than_asked(width: int) -> None:
+    assert max(len(line) for line in printed(sample(), width).splitlines()) <= width
+
+
+def test_the_drawing_in_the_docs_is_what_is_drawn() -> None:
+    assert PAGE.read_text() == svg(sample(), width=960) + "\n", "python -m tests.fleet.nights docs/night-timeline.svg"
+
+
+def test_nothing_at_all_is_a_timeline_too() -> None:
+    empty = timeline([], Recorded(), NIGHT, datetime(2020, 1, 1, tzinfo=UTC))
+    assert empty.rows == () and DAY.isoformat() == "2026-03-02"
+    ElementTree.fromstring(svg(empty))
+    assert "Europe/Berlin" in printed(empty)

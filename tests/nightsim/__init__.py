@@ -1,0 +1,1 @@
+"""A simulator of the night, in which the balancer's own rule is tried: `python -m tests.nightsim`."""
