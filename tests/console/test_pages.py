@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+from datetime import date
 from pathlib import Path
+from zoneinfo import ZoneInfo
 
 import pytest
 import redis
@@ -11,13 +13,15 @@ from sqlalchemy import text
 
 from fleet import by_hand
 from fleet.app import App
-from fleet.broker import FleetBroker
+from fleet.broker import FleetBroker, keys
 from fleet.clock import clock
+from fleet.console.pages.night import KEPT_SECONDS, Kept
 from fleet.console.runbook import Runbook
 from fleet.storage import database
+from fleet.timeline import Night, Recorded, Timeline, timeline
 from fleet.workers.presence import Report
 from tests.broker.letters import fill
-from tests.console import staged
+from tests.console import staged, staged_night
 from tests.console.conftest import ROOT, Client
 from tests.waiting import wait_until
 
@@ -31,14 +35,71 @@ def test_the_first_page_says_that_nobody_leads_and_that_no_lane_is_served(client
     shown = words(client().get("/").text)
     assert "No beat leads: nothing of the schedule is sent." in shown
     assert "Nobody serves the lane agent_realtime." in shown
+    assert "No reading of the queues was ever taken" in shown
     for answer in ("who is hurt", "mends itself", "what to do"):
-        assert shown.count(answer) == 6
+        assert shown.count(answer) == 7
 
 
 def test_the_first_page_of_a_fleet_in_order_says_so_and_shows_its_figures(client: Client, fleet: staged.Staged) -> None:
     shown = words(client().get("/").text)
     assert "No beat leads" not in shown and "Nobody serves" not in shown
     assert "night-1 leads, 2 beats" in shown and "38 dead letters" in shown and "1 wait for a person" in shown
+
+
+def test_an_open_alert_stands_on_the_first_page_with_its_four_answers(client: Client, fleet: staged.Staged) -> None:
+    for path in ("/", "/alerts"):
+        shown = words(client().get(path).text)
+        assert "9m12s" in shown and "threshold 5m" in shown
+        assert "Whoever uploaded receipts and looks for what was read from them" in shown
+        assert shown.count("mends itself") == 2 and shown.count("what to do") == 2
+    assert "2 things are wrong." in words(client().get("/").text)
+
+
+def test_where_nothing_is_probed_the_pages_say_so(client: Client, fleet: staged.Staged) -> None:
+    fleet.broker.client.delete(keys.readings(fleet.broker.namespace))
+    assert "No reading of the queues was ever taken" in words(client().get("/").text)
+    assert "Nothing was ever probed" in words(client().get("/alerts").text)
+
+
+def test_the_night_is_drawn_and_told_in_words_and_tomorrow_is_planned(client: Client, fleet: staged.Staged) -> None:
+    page = client().get("/night").text
+    assert page.count("<svg") >= 1 and 'class="night"' in page and "Europe/Berlin" in page
+    assert "categorize_uncategorized_transactions" in page and "run_evals" in page
+    assert "fleet night-plan" in client().get("/night?which=tomorrow").text
+
+
+def test_a_night_is_drawn_once_for_everybody_within_half_a_minute() -> None:
+    at = [0.0]
+    kept, made = Kept(lambda: at[0]), []
+
+    def make() -> Timeline:
+        made.append(at[0])
+        zone = ZoneInfo("UTC")
+        return timeline([], Recorded(), Night.of(date(2026, 3, 2), zone), None)
+
+    kept.get("tonight", make)
+    kept.get("tonight", make)
+    at[0] = KEPT_SECONDS + 1
+    kept.get("tonight", make)
+    kept.get("tomorrow", make)
+    assert made == [0.0, at[0], at[0]]
+
+
+@pytest.mark.parametrize(
+    ("what", "says"),
+    [
+        ("transaction_postprocess", "340 wait"),
+        ("nightly_audit", "nightly_audit"),
+        ("upload/1", "Nothing is named"),
+        ("nightly_audi", "Did you mean the entry nightly_audit?"),
+        ("<script>alert(1)</script>", "Nothing is named"),
+    ],
+)
+def test_a_name_is_explained_or_said_to_mean_nothing(
+    client: Client, fleet: staged.Staged, what: str, says: str
+) -> None:
+    page = client().get("/explain", params={"what": what}).text
+    assert says in words(page) and "<script>alert" not in page
 
 
 def test_a_lane_without_a_process_is_worse_where_messages_wait(client: Client, fleet: staged.Staged) -> None:
@@ -68,7 +129,7 @@ def test_the_beats_page_says_who_leads_since_when_in_which_term(client: Client, 
 
 def test_a_paused_entry_and_its_ledger_are_shown(client: Client, fleet: staged.Staged) -> None:
     by_hand.pause(fleet.broker, "nightly_audit", by="ann", because="the bank is closed today")
-    staged.line(fleet.broker, "run_evals", "expired", clock.now())
+    staged_night.line(fleet.broker, "run_evals", "expired", clock.now())
     shown = words(client().get("/schedule").text)
     assert "paused by ann: the bank is closed today" in shown and "expired" in shown
     assert "ann: the bank is closed today" in words(client().get("/schedule/nightly_audit").text)
