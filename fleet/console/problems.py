@@ -15,7 +15,9 @@ from sqlalchemy.exc import SQLAlchemyError
 from fleet import alerts, readings, runs
 from fleet.alerts import Alert
 from fleet.console.desk import Desk
+from fleet.console.mending import mends
 from fleet.console.pages.lanes import LaneRow
+from fleet.readings import Readings
 from fleet.runs import RunsUnreadable
 from fleet.views import span
 from fleet.workers.presence import Report
@@ -39,28 +41,27 @@ class Problem:
 
 def problems(desk: Desk, lanes: Sequence[LaneRow], reports: Sequence[Report]) -> list[Problem]:
     """The worst first."""
-    open_now = alerts.open_alerts(desk.broker)
+    open_now, reading = alerts.open_alerts(desk.broker), readings.latest(desk.broker)
     told = {alert.finding.lane for alert in open_now if alert.finding.kind == "queue_unserved"}
     found = []
     if not any(report.kind == "beat" and report.leads for report in reports):
         found.append(_no_leader(desk))
     if not any(alert.finding.kind == "probe_stale" for alert in open_now):
-        found += _unwatched(desk)
-    found += [of_alert(desk, alert) for alert in open_now]
+        found += _unwatched(desk, reading)
+    found += [of_alert(desk, alert, reading) for alert in open_now]
     found += [_unserved(row) for row in lanes if not row.serving and row.lane.name not in told]
     return sorted(found, key=lambda problem: problem.tone != "bad")
 
 
-def of_alert(desk: Desk, alert: Alert) -> Problem:
-    """An open alert, with what the runbook says of its kind."""
+def of_alert(desk: Desk, alert: Alert, reading: Readings | None) -> Problem:
+    """An open alert, with what the runbook says of its kind, and what the last reading says of its queue."""
     one, advice = alert.finding, desk.runbook.find(alert.runbook)
     kind = one.kind.replace("_", " ").capitalize()
-    unknown = f"The runbook says nothing of {one.kind}."
     return Problem(
         f"{kind}, {one.subject}: {one.figure} {one.found}, threshold {one.threshold}.",
         f"{one.means[:1].upper()}{one.means[1:]}",
-        advice.mends if advice else unknown,
-        advice.act if advice else unknown,
+        (advice.mends if advice else "") or mends(alert, reading),
+        advice.act if advice else f"The runbook says nothing of {one.kind}; explain {one.lane or one.subject} instead.",
         lane=one.lane,
         since=alert.since,
         runbook=advice.anchor if advice else "",
@@ -90,8 +91,7 @@ def _no_leader(desk: Desk) -> Problem:
     )
 
 
-def _unwatched(desk: Desk) -> list[Problem]:
-    reading = readings.latest(desk.broker)
+def _unwatched(desk: Desk, reading: Readings | None) -> list[Problem]:
     if reading is not None and not reading.stale:
         return []
     advice = desk.runbook.find("probe_stale")

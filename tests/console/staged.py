@@ -80,6 +80,8 @@ def whole(broker: FleetBroker, app: App, engine: Engine | None) -> Staged:
     dead_letters(broker, "agent_batch", 7, "run_evals", "deadline", "DeadlineExceeded: timed out after 340 of 1772")
     dead_letters(broker, "transaction_postprocess", 31, "read_attachment", "failed", "ModelUnavailable: 503")
     staged_night.stage(broker, app)
+    staged_night.loads(broker, app)
+    staged_night.flows(broker)
     readings.take(broker, "beat")
     alerts_open(broker)
     if engine is not None:
@@ -101,12 +103,13 @@ def processes(app: App) -> Iterator[Report]:
         yield Report("supervisor", lane.name, pid=400 + number, host=host)
         actors = [actor for actor in app.actors.values() if actor.queue_name in lane.queues]
         for process in range(lane.processes):
+            over = lane.name == "agent_realtime"
             busy = min(lane.threads, 1 + 2 * number)
             jobs = tuple(
                 Job(
                     str(uuid.UUID(int=number * 100 + thread)),
                     actors[thread % len(actors)].actor_name,
-                    now - timedelta(seconds=20 + 37 * thread * (number + 1)),
+                    now - lane.budget.soft * ((0.13 + 0.21 * thread) if thread or not over else 1.13),
                     actors[thread % len(actors)].queue_name,
                     "body",
                     lane.budget.soft,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import random
 import uuid
 from collections.abc import Iterator
@@ -15,6 +16,7 @@ from fleet.broker import FleetBroker, keys
 from fleet.clock import clock
 from fleet.declarations import Entry
 from fleet.entry_runs import Run
+from fleet.flow import Flow
 from fleet.night_plan import zone_of
 from fleet.slots import slots_between
 from fleet.timeline import Night
@@ -46,6 +48,41 @@ def stage(broker: FleetBroker, app: App) -> None:
                 _ran(broker, entry, slot, drawn.uniform(0.8, 1.2))
         if entry.elastic is not None:
             _decided(broker, entry, now)
+
+
+def loads(broker: FleetBroker, app: App) -> None:
+    """A reading each five minutes since noon, the last one five minutes ago; and what flowed in those five."""
+    now = clock.now()
+    at = Night.around(now, zone_of(app.schedule)).begins
+    while at <= now - 5 * MINUTE:
+        hours = (at - now) / timedelta(hours=1)
+        rows = {
+            queue: [round(300 * _busy(queue, hours)), 0, round(lane.threads * _busy(queue, hours)), 0, None]
+            for lane in app.lanes
+            for queue in lane.queues
+        }
+        id = f"{wire.to_ms(clock.to_real_instant(at))}-*"
+        broker.client.xadd(keys.history(broker.namespace), {"queues": json.dumps(rows)}, id=id)  # type: ignore[arg-type]
+        at += 5 * MINUTE
+
+
+def flows(broker: FleetBroker) -> None:
+    """What processes counted lately of two queues."""
+    flow = Flow(broker.client, broker.namespace)
+    for queue, ended, late in (("transaction_postprocess", 62, 9.2), ("transaction_sync", 940, 1.1)):
+        for number in range(ended):
+            flow.started(queue, timedelta(minutes=late * (number % 20) / 19))
+        flow.add(f"q:{queue}:ended", count=ended)
+    flow.add("a:categorize_transaction:jobs", count=50)
+    flow.add("a:categorize_transaction:wall_us", count=410_000_000)
+    flow.start()
+    flow.stop()
+
+
+def _busy(queue: str, hours: float) -> float:
+    """How busy a queue was so many hours from now, as a share: at five, at one, and now."""
+    peaks = {"transaction_sync": (-11.3, -3.3, 0.0), "transaction_postprocess": (-9.0, -2.0, 0.0)}
+    return sum(math.exp(-((hours - peak) ** 2) * 8) for peak in peaks.get(queue, (-3.0,)))
 
 
 def line(broker: FleetBroker, entry: str, verdict: str, slot: datetime) -> None:
