@@ -14,16 +14,20 @@ from dataclasses import replace
 from pathlib import Path
 
 from beat.alarm import AlarmClock
+from beat.balancer import BalancerRules
+from beat.balancing import Balancing
 from beat.fire import Firer
 from beat.firing import Firing
 from beat.leader import Leader
 from beat.now import Now
 from beat.probing import ANSWERS_WITHIN, Probing
+from beat.seeding import Seeding
 from fleet import metrics, sentry
-from fleet.app import App, load, process_broker, settings
+from fleet.app import App, balancer_rules, load, process_broker, settings
 from fleet.broker import FleetBroker
 from fleet.broker.connection import client_from
 from fleet.clock import configure as configure_clock
+from fleet.ledger import VERDICTS
 from fleet.logs import configure as configure_logs
 from fleet.logs import get_logger
 from fleet.servers import wait_for_broker
@@ -67,6 +71,7 @@ class _Replica:
         self._broker = broker
         assert configured.redis_url is not None
         self._entries, now = len(app.schedule), Now()
+        metrics.begin_beat([entry.name for entry in app.schedule], VERDICTS)
         self._leader = Leader(
             client_from(configured.redis_url, answers_within=configured.leader_renewal),
             broker.namespace,
@@ -76,7 +81,11 @@ class _Replica:
             on_elected=lambda: self._firing.ring(),
         )
         firer = Firer(broker, self._leader, app.schedule, now)
-        self._firing = Firing(firer, now, lambda: self._alarm.set_again())
+        balancing, seeding = (client_from(configured.redis_url, answers_within=ANSWERS_WITHIN) for _ in range(2))
+        seeded = Seeding(firer, broker, seeding, self._leader, app.schedule)
+        self._firing = Firing(seeded, now, lambda: self._alarm.set_again())
+        rules = balancer_rules(app) or BalancerRules()
+        self._balancing = Balancing(broker, balancing, self._leader, app.schedule, rules)
         self._alarm = AlarmClock(app.schedule, self._firing.ring, now)
         self._probing = Probing(
             broker,
@@ -96,10 +105,12 @@ class _Replica:
         self._alarm.start()
         self._leader.start()
         self._probing.start()
+        self._balancing.start()
         log.info("beat_started", token=self._leader.token, entries=self._entries, metrics=where)
         try:
             self._firing.run()
         finally:
+            self._balancing.stop()
             self._probing.stop()
             self._leader.stop()
             self._alarm.stop()

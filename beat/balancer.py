@@ -29,13 +29,12 @@ _REAL_NOISE = timedelta(milliseconds=50)
 
 @dataclass(frozen=True)
 class BalancerRules:
-    """The parameters of the rule; durations are night time, but for nothing: see `at_rate`.
+    """The parameters of the rule; durations are night time.
 
-    `people` are the queues whose start somebody waits for. `cores` is what all hosts of the elastic lanes have; None
-    for this machine's. Why each value is what it is stands beside it in config/thresholds.py.
+    `cores` is what all hosts of the elastic lanes have; None for this machine's. Why each value is what it is stands
+    beside it in config/thresholds.py.
     """
 
-    people: tuple[str, ...] = ()
     cores: float | None = None
     hot: timedelta = timedelta(seconds=1)  # a start that people wait for longer than this halves
     calm_ticks: int = 3  # minutes without heat, and with room, before one chain more

@@ -101,7 +101,6 @@ class Leader:
         self._wake = Wake(client, namespace, channel=self._lock, wake=self._knock, wake_all=self._knock)
 
     def start(self) -> None:
-        metrics.leading(False)  # registers the metrics before there are two threads that could both be the first
         self._thread.start()
         self._wake.start()
 

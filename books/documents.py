@@ -14,6 +14,7 @@ too many pixels before they are decoded. The soft budget is asked between pages.
 from __future__ import annotations
 
 import math
+import os
 import struct
 import threading
 from collections.abc import Iterator, Sequence
@@ -201,11 +202,11 @@ def _picture(path: Path) -> Image:
 @cache
 def _ocr_engine() -> Any:
     """The process's one engine; call under its lock. No orientation step: it costs time, and scans stand upright."""
+    os.environ["ORT_DISABLE_TELEMETRY"] = "1"  # read when the runtime is loaded, which else reports to its maker
     import cv2
     from rapidocr import RapidOCR
 
     cv2.setNumThreads(1)
-    onnx = "EngineConfig.onnxruntime"
     return RapidOCR(
         params={
             "Global.use_cls": False,
@@ -214,8 +215,8 @@ def _ocr_engine() -> Any:
             "Det.limit_type": "max",
             "Det.limit_side_len": 10_000,
             "Rec.rec_batch_num": 1,  # no slower on one thread, and a tenth to a fifth less memory at its peak
-            f"{onnx}.intra_op_num_threads": 1,
-            f"{onnx}.inter_op_num_threads": 1,
+            "EngineConfig.onnxruntime.intra_op_num_threads": 1,
+            "EngineConfig.onnxruntime.inter_op_num_threads": 1,
         }
     )
 

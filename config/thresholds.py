@@ -78,7 +78,6 @@ THRESHOLDS = {
 }
 
 BALANCER = BalancerRules(
-    people=("agent_realtime",),  # the one lane in which somebody watches a spinner
     cores=None,  # one host; with more, the sum of those that the elastic lanes run on
     hot=timedelta(seconds=1),  # three times a start of a quiet night (p99 0.4 s); people do not notice less
     calm_ticks=3,  # without them the allowance turned 340 times a night instead of 4

@@ -51,12 +51,16 @@ Reason = Literal["floor", "hot", "free", "calm", "blind", "closed", "day", "held
 
 @dataclass(frozen=True)
 class Allowance:
-    """How many chains may run, and why. `leased_until` is None, and `fallback` true, where nobody decides."""
+    """How many chains may run, and why. `leased_until` is None, and `fallback` true, where nobody decides.
+
+    `backlog` is what the balancer counted; None where nobody did.
+    """
 
     places: int
     reason: Reason
     leased_until: datetime | None
     fallback: bool
+    backlog: int | None = None
 
 
 @dataclass(frozen=True)
@@ -100,25 +104,37 @@ def allowance(broker: FleetBroker, entry: Entry, now: datetime) -> Allowance:
 
     Raises nothing of Redis's: while it does not answer, the level holds.
     """
-    ns = broker.namespace
-    values: Any
     try:
-        values = broker.client.mget(keys.allowance(ns, entry.name), keys.hold(ns, entry.name))
+        return allowances(broker, [entry], now)[0][1]
     except redis.RedisError as error:
         log.warning("allowance_unread", entry=entry.name, error=str(error))
-        values = (None, None)
-    return read(entry, now, *values)
+        return read(entry, now, None, None)
+
+
+def allowances(
+    broker: FleetBroker, entries: Iterable[Entry], now: datetime, client: redis.Redis | None = None
+) -> list[tuple[Entry, Allowance]]:
+    """What each of these elastic entries may run; one round trip. Raises what redis-py raises."""
+    ns, elastic = broker.namespace, list(entries)
+    if not elastic:
+        return []
+    asked = [key(ns, entry.name) for entry in elastic for key in (keys.allowance, keys.hold)]
+    values: Any = (client or broker.client).mget(asked)
+    return [
+        (entry, read(entry, now, lease, held))
+        for entry, lease, held in zip(elastic, values[::2], values[1::2], strict=True)
+    ]
 
 
 def read(entry: Entry, now: datetime, lease: bytes | None, held: bytes | None) -> Allowance:
-    """What the values of an entry's two keys say."""
-    if held is not None and (until := _until(held)) > now:
-        return Allowance(0, "held", until, fallback=False)
+    """What the values of an entry's two keys say; Redis lets them lapse, by its own clock."""
+    if held is not None:
+        return Allowance(0, "held", _until(held), fallback=False)
     decided = _decided(lease)
-    if decided is not None and decided.leased_until is not None and decided.leased_until > now:
+    if decided is not None:
         return decided
     places = level(entry, now)
-    return Allowance(places, "blind" if places or window(entry, now).holds(now) else "closed", None, fallback=True)
+    return Allowance(places, "blind" if window(entry, now).holds(now) else "closed", None, fallback=True)
 
 
 def decisions(broker: FleetBroker, entry: str, since: datetime) -> list[Decision]:
@@ -159,12 +175,12 @@ def release(broker: FleetBroker, entry: str) -> Hold | None:
     return _hold(before)
 
 
-def holds(broker: FleetBroker, entries: Iterable[str]) -> dict[str, Hold]:
+def holds(broker: FleetBroker, entries: Iterable[str], client: redis.Redis | None = None) -> dict[str, Hold]:
     """Which of these entries persons hold."""
     names = list(entries)
     if not names:
         return {}
-    found: Any = broker.client.mget([keys.hold(broker.namespace, name) for name in names])
+    found: Any = (client or broker.client).mget([keys.hold(broker.namespace, name) for name in names])
     return {name: held for name, raw in zip(names, found, strict=True) if (held := _hold(raw)) is not None}
 
 
@@ -184,9 +200,9 @@ def switch(broker: FleetBroker, on: bool, entries: Iterable[str], *, by: str, be
     return before
 
 
-def switched_off(broker: FleetBroker) -> Off | None:
+def switched_off(broker: FleetBroker, client: redis.Redis | None = None) -> Off | None:
     """Who has the balancer off, None if nobody."""
-    raw: Any = broker.client.get(keys.balance_off(broker.namespace))
+    raw: Any = (client or broker.client).get(keys.balance_off(broker.namespace))
     if raw is None:
         return None
     told = _json(raw)
@@ -207,7 +223,14 @@ def _decided(lease: bytes | None) -> Allowance | None:
     try:
         if not told or told["reason"] not in get_args(Reason):
             return None
-        return Allowance(max(0, int(told["places"])), told["reason"], wire.from_ms(int(told["until"])), fallback=False)
+        backlog = told.get("backlog")
+        return Allowance(
+            places=max(0, int(told["places"])),
+            reason=told["reason"],
+            leased_until=wire.from_ms(int(told["until"])),
+            fallback=told["reason"] == "blind",
+            backlog=backlog if isinstance(backlog, int) else None,
+        )
     except (KeyError, TypeError, ValueError, OverflowError):
         return None
 

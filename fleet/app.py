@@ -13,9 +13,10 @@ import importlib
 import importlib.util
 import pkgutil
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
+from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType, ModuleType
@@ -31,6 +32,7 @@ from fleet.errors import DeclarationInvalid, NotDeclared, RoomMissing, ShadowedR
 from fleet.payloads import PayloadEncoder
 from fleet.quota import Quota
 from fleet.thresholds import DEFAULT, Thresholds
+from fleet.window import elastic_of
 
 if TYPE_CHECKING:
     from fleet.settings import Settings
@@ -135,6 +137,36 @@ def lanes(root: Path) -> tuple[Lane, ...]:
     Raises `RoomMissing`, `DeclarationInvalid`, or whatever importing `config.lanes` raises.
     """
     return _declared(root, "config.lanes", "LANES", Lane)
+
+
+def balancer_rules(app: App) -> Any | None:
+    """`BALANCER` of `config/thresholds.py`: the parameters of `beat.balancer`, None where the application has none."""
+    if not (app.root / "config" / "thresholds.py").is_file():
+        return None
+    return getattr(importlib.import_module("config.thresholds"), "BALANCER", None)
+
+
+def backlog_of(entry: Entry) -> Callable[[], int]:
+    """The application's function that counts what is left of an elastic entry.
+
+    Raises `DeclarationInvalid` if there is none of that name, or whatever importing its module raises.
+    """
+    where = elastic_of(entry).backlog
+    name, _, function = where.partition(":")
+    told = f"Entry({entry.name!r}), backlog={where!r}"
+    try:
+        module = importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{name}.".startswith(f"{error.name}."):
+            raise  # the module is there, and imports something that is not
+        raise DeclarationInvalid(f"{told}: there is no module {error.name!r}.") from None
+    found = getattr(module, function, None)
+    if callable(found):
+        return cast("Callable[[], int]", found)
+    known = [known for known in vars(module) if callable(getattr(module, known)) and not known.startswith("_")]
+    close = get_close_matches(function, known, n=1, cutoff=0.5)
+    hint = f" Did you mean {close[0]!r}?" if close else ""
+    raise DeclarationInvalid(f"{told}: {name} has no function {function!r} that counts.{hint}")
 
 
 def janitors(app: App) -> dict[str, ModuleType]:

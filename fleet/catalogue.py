@@ -79,7 +79,7 @@ def publish_catalogue(broker: FleetBroker) -> None:
     """Say which actors this process knows, and what each takes; takes off the list what nobody knows any more."""
     now = wire.to_ms(_server_now(broker))
     entries = {
-        name: json.dumps({"queue": actor.queue_name, "parameters": _parameters(actor.fn), "published": now})
+        name: json.dumps({"queue": actor.queue_name, "parameters": parameters_of(actor.fn), "published": now})
         for name, actor in broker.actors.items()
     }
     if entries:
@@ -124,7 +124,8 @@ def _server_now(broker: FleetBroker) -> datetime:
     return wire.from_ms(int(seconds) * 1000 + int(micros) // 1000)
 
 
-def _parameters(fn: Any) -> list[dict[str, Any]]:
+def parameters_of(fn: Any) -> list[dict[str, Any]]:
+    """A function's parameters as the catalogue has them: name, kind, and whether one must be given."""
     return [
         {"name": p.name, "kind": p.kind.name, "needed": p.default is p.empty}
         for p in inspect.signature(fn).parameters.values()

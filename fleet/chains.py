@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import redis
 from dramatiq import Message
 
 from fleet import wire
@@ -23,8 +24,8 @@ from fleet.declarations import Entry
 from fleet.window import window
 
 
-def seed(broker: FleetBroker, entry: Entry, places: int) -> int:
-    """Begin those of the chains 0…places-1 that are not there; returns how many began.
+def seed(broker: FleetBroker, entry: Entry, places: int, client: redis.Redis | None = None) -> int:
+    """Begin those of the chains 0…places-1 that are not there, over `client` if given; returns how many began.
 
     Raises what Dramatiq raises where the entry's actor is not there, and redis-py when Redis does not take it.
     """
@@ -32,13 +33,15 @@ def seed(broker: FleetBroker, entry: Entry, places: int) -> int:
         return 0
     ns, queue = broker.namespace, broker.get_actor(entry.actor).queue_name
     numbers = range(places)
-    last: Any = broker.client.hmget(keys.chains(ns, entry.name), [str(number) for number in numbers])
+    last: Any = (client or broker.client).hmget(keys.chains(ns, entry.name), [str(number) for number in numbers])
     seeds = [_seed(broker, entry, queue, number, known) for number, known in zip(numbers, last, strict=True)]
     args: list[Any] = [keys.wake(ns), queue]
     for number, known, message in zip(numbers, last, seeds, strict=True):
         args += [number, known or "", *id_and_bytes(message)]
     began: list[bytes] = broker.own_scripts.seed(
-        keys=[keys.chains(ns, entry.name), keys.queue(ns, queue), keys.bodies(ns, queue), keys.awaited(ns)], args=args
+        keys=[keys.chains(ns, entry.name), keys.queue(ns, queue), keys.bodies(ns, queue), keys.awaited(ns)],
+        args=args,
+        client=client,
     )
     for number in map(int, began):
         broker.emit_after("enqueue", seeds[number], None)

@@ -7,18 +7,18 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from datetime import timedelta
 
 from fleet.app import App
 from fleet.clock import clock
-from fleet.declarations import PAST_DRAIN, All, Entry
+from fleet.declarations import All, Entry
 from fleet.errors import CheckFailed, DeclarationInvalid, NotDeclared
+from fleet.graces import graces
 from fleet.slots import shortest_period
 
 
 def check(app: App) -> None:
     """Raise `CheckFailed` with every finding, or return."""
-    findings = [*_lanes(app), *_entries(app), *_compose(app)]
+    findings = [*_lanes(app), *_entries(app), *graces(app)]
     if findings:
         raise CheckFailed(findings)
 
@@ -87,40 +87,3 @@ def _period(entry: Entry) -> Iterator[str]:
             f"Entry {entry.name!r}: jitter={entry.jitter} is not shorter than its shortest period {period}, so a slot "
             f"could come before the one before it is due: give less."
         )
-
-
-def _compose(app: App) -> Iterator[str]:
-    """A container that is killed before its lane has drained loses the drain."""
-    path = app.root / "docker-compose.yml"
-    if not path.is_file():
-        return
-    services = _stop_graces(path.read_text())
-    for lane in app.lanes:
-        needed = lane.drain + PAST_DRAIN
-        for service, (found, grace) in services.items():
-            if found == lane.name and grace < needed:
-                yield (
-                    f"docker-compose.yml, service {service!r}: stop_grace_period {grace} is shorter than lane "
-                    f"{lane.name!r} needs to drain ({lane.drain} and {PAST_DRAIN}): give {needed} or more."
-                )
-
-
-def _stop_graces(text: str) -> dict[str, tuple[str, timedelta]]:
-    """Service -> (the lane its command works, its stop grace; Docker's 10 s where none is given)."""
-    import yaml
-
-    graces = {}
-    for service, body in (yaml.safe_load(text).get("services") or {}).items():
-        command = body.get("command") or []
-        words = command.split() if isinstance(command, str) else [str(word) for word in command]
-        if "work" in words[:-1]:
-            graces[service] = (words[words.index("work") + 1], _docker_duration(body.get("stop_grace_period", "10s")))
-    return graces
-
-
-def _docker_duration(text: str) -> timedelta:
-    """Docker's `1m30s`."""
-    import re
-
-    units = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
-    return timedelta(seconds=sum(float(n) * units[unit] for n, unit in re.findall(r"([\d.]+)(ms|h|m|s)", str(text))))

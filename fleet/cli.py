@@ -121,13 +121,46 @@ def migrate() -> None:
 
 
 @cli.command()
-def check() -> None:
-    """Judge the declarations; needs no server."""
+def check(
+    against: Annotated[
+        Path | None, typer.Option(help="The manifest of the release that runs: can this one be rolled out beside it?")
+    ] = None,
+    look: Annotated[
+        bool, typer.Option("--look", help="Look into the queues whether messages of an actor that is gone are left.")
+    ] = False,
+) -> None:
+    """Judge the declarations; needs no server, but with --look."""
     from fleet.check import check as judge
 
     app = _start()
     judge(app)
+    if against is not None:
+        _roll(app, against, look)
     typer.echo(f"{len(app.actors)} actors, {len(app.lanes)} lanes, {len(app.schedule)} entries: nothing found.")
+
+
+def _roll(app: application.App, against: Path, look: bool) -> None:
+    from fleet.broker.counting import messages_of
+    from fleet.errors import CheckFailed
+    from fleet.manifest import manifest_of, read
+    from fleet.rolling import findings
+    from fleet.servers import require_broker
+
+    broker = application.process_broker()
+    if look:
+        require_broker(broker)
+    waiting = (lambda queue, actor: messages_of(broker, queue, actor)) if look else None
+    found = [*findings(read(against), manifest_of(app), app.root, waiting)]
+    if found:
+        raise CheckFailed(found)
+
+
+@cli.command()
+def manifest() -> None:
+    """Print what this release declares, as JSON, for `fleet check --against` of the next one; needs no server."""
+    from fleet.manifest import manifest_of
+
+    typer.echo(manifest_of(_start()).text(), nl=False)
 
 
 @cli.command()

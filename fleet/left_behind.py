@@ -36,7 +36,7 @@ class LeftBehind:
     def measure(self) -> Measured:
         """Raises what the database raises."""
         stands = standing(self._engine, self._broker)
-        metrics.outbox(stands.waiting, stands.refused)
+        metrics.outbox(stands.waiting, stands.refused, stands.oldest.total_seconds())
         stuck, scanned = stands.overdue + stands.refused, stands.waiting + stands.accepted
         return Measured(scanned, stuck, scanned - stuck, stands.oldest if stuck else None)
 

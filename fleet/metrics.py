@@ -1,70 +1,133 @@
-"""Every metric the engine exports, in one place, with one line on what it means.
+"""Every metric the engine exports, in one place, with one line on what it means (the line is exported as its HELP).
 
-prometheus-client is imported at the first count, so that a process which only sends pays nothing for it. Children
-of a lane write into a folder that their supervisor sums and serves (`PROMETHEUS_MULTIPROC_DIR`, set by it).
+A metric is made at its first count, so that a process which only sends pays nothing for the library, and one exports
+only what it can speak of: a lane says nothing of who leads. Children of a lane write into a folder that their
+supervisor sums and serves (`PROMETHEUS_MULTIPROC_DIR`, set by it; `fleet.workers.rooms`). What stands in Redis, whoever
+put it there, is read when a beat is scraped (`fleet.read_gauges`).
+
+Not guaranteed: that a counter is there before its first count, unless a `begin_…` below says zero. Rules therefore also
+ask for series that were born above zero.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, Literal
 
+from fleet.clock import clock
+
+_SECONDS = (0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 100, 300, 1000)
+_LAGS = (0.003, *_SECONDS, 3600, 10800)
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A counter's name is exported with `_total` behind it. `mode` says how a lane's children are made one gauge."""
+
+    name: str
+    kind: Literal["counter", "gauge", "histogram", "read"]
+    labels: tuple[str, ...]
+    means: str
+    mode: str = "mostrecent"
+    buckets: tuple[float, ...] = _SECONDS
+
+
+def _count(name: str, labels: str, means: str) -> Metric:
+    return Metric(name, "counter", tuple(labels.split()), means)
+
+
+def _level(name: str, labels: str, means: str, mode: str = "mostrecent") -> Metric:
+    return Metric(name, "gauge", tuple(labels.split()), means, mode=mode)
+
+
+def _spread(name: str, labels: str, means: str, buckets: tuple[float, ...] = _SECONDS) -> Metric:
+    return Metric(name, "histogram", tuple(labels.split()), means, buckets=buckets)
+
+
+def _read(name: str, labels: str, means: str) -> Metric:
+    return Metric(name, "read", tuple(labels.split()), means)
+
+
+EXPORTED: tuple[Metric, ...] = (
+    # Jobs, by the children of a lane. Outcomes: done, failed, retried, expired, skipped, deadline; discarded or waits:
+    # another fire's message ran its slot, or holds it.
+    _count("fleet_messages", "queue actor outcome", "Messages that ended, by outcome"),
+    _spread("fleet_job_seconds", "queue actor", "How long the body of an actor ran, in real seconds"),
+    _spread("fleet_start_lag_seconds", "queue", "From a message's enqueue to its first start, in night seconds", _LAGS),
+    _level("fleet_jobs_running", "queue", "Jobs whose body runs now", "livesum"),
+    _count("fleet_deadlines_raised", "strike", "Deadlines raised in bodies: the `first` of each, or `again`"),
+    _count("fleet_stale_writes", "table", "Late writes of workers that had lost their row; they changed nothing"),
+    _count("fleet_sweep_rows", "sweep outcome", "Rows a sweep worked through (done, failed)"),
+    _count("fleet_sweeps", "sweep verdict", "Sweeps that ended (done; cut: before their last row)"),
+    # Janitors, and the outbox as its janitor last saw it: a process that was not given the last pass says older things.
+    _count("fleet_janitor_passes", "janitor verdict", "Passes of a janitor that ended (acted, idle, failed)"),
+    _level("fleet_janitor_seen", "janitor state", "Rows before it cleaned (scanned, stuck, skipped_live)"),
+    _level("fleet_janitor_timestamp_seconds", "janitor", "When its last pass ended, in real seconds since 1970"),
+    _level(
+        "fleet_janitor_oldest_seconds", "janitor", "How long the oldest stuck row had been so, in real seconds; or 0"
+    ),
+    _count("fleet_janitor_rows", "janitor outcome", "Rows a janitor mended, or could not (recovered, failed)"),
+    _spread("fleet_janitor_seconds", "janitor", "How long a pass took, in real seconds"),
+    _level("fleet_outbox_rows", "state", "Messages in the outbox: all that wait, and those of them that were refused"),
+    _level("fleet_outbox_oldest_seconds", "", "Age of the oldest that waits in the outbox, in real seconds; or 0"),
+    # Slots, by who judged or claimed them.
+    _count("fleet_slots", "entry verdict", "Slots judged (fired, coalesced, expired, paused, overlapped)"),
+    _count("fleet_slot_claims", "entry answer", "Claims (first, again, taken_over, discarded, waits, unanswered)"),
+    # The processes of a lane, by its supervisor; those that run suspects apart.
+    _level("fleet_lane_processes", "lane state", "Processes: as `declared`, and those that take messages (`serving`)"),
+    _count("fleet_worker_starts", "lane", "Worker processes that a supervisor started"),
+    _count("fleet_worker_ends", "lane how", "Processes that ended (died; left: retired, recycled or drained; suspect)"),
+    _count("fleet_messages_lost", "queue reason", "Running messages made dead letters (hard_budget, poison)"),
+    # The beat.
+    _level("fleet_beat_leading", "", "1 while this beat replica leads, 0 while it follows", "livesum"),
+    _count("fleet_beat_clock_jumps", "clock", "Jumps of a clock that a beat noticed: its `own`, or the `server`'s"),
+    _count("fleet_balancer_ticks", "reason", "Decisions of the balancer, by the reason it gave"),
+    # What stands in Redis, read when a beat is scraped; queues only while the reading is younger than three minutes.
+    _read("fleet_probe_timestamp_seconds", "", "When the queues were last read, in real seconds since 1970"),
+    _read("fleet_queue_depth", "queue state", "Messages of a queue (ready, delayed, in_flight, dead)"),
+    _read("fleet_queue_oldest_seconds", "queue", "Age of the oldest that could start, in night seconds; 0 if none"),
+    _read(
+        "fleet_queue_lag_p95_seconds", "queue", "95th percentile of the start lag of the last minutes, night seconds"
+    ),
+    _read("fleet_queue_consumers", "queue", "Workers alive that take messages of a queue"),
+    _read("fleet_alerts_open", "kind", "Alerts of the fleet's own that are open"),
+    _read("fleet_allowance", "entry", "Places that the balancer allows an elastic entry now"),
+    _read("fleet_quota_size", "quota", "Places of a quota in all"),
+    _read("fleet_quota_places", "quota holder", "Places of a quota that are taken (people, batch)"),
+)
+
+_BY_NAME = {metric.name: metric for metric in EXPORTED}
 _first = threading.Lock()
 
 
-def _metrics() -> dict[str, Any]:
-    # `cache` alone would let two threads that start together register each metric twice, which is refused.
+def declared(name: str) -> Metric:
+    """The metric of this name."""
+    return _BY_NAME[name]
+
+
+def _of(name: str) -> Any:
+    # `cache` alone would let two threads that start together register a metric twice, which is refused.
     with _first:
-        return _registered()
+        return _registered(name)
 
 
 @cache
-def _registered() -> dict[str, Any]:
-    from prometheus_client import Counter, Gauge, Histogram
+def _registered(name: str) -> Any:
+    import prometheus_client as library
 
-    seconds = (0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 100, 300, 1000)
-    return {
-        # How many messages ended, by queue, actor and outcome (done, failed, retried, expired, skipped, deadline,
-        # discarded or waits: another fire's message ran its slot, or holds it).
-        "messages": Counter("fleet_messages", "Messages that ended", ["queue", "actor", "outcome"]),
-        # How long the body of an actor ran, in real seconds.
-        "duration": Histogram("fleet_job_seconds", "Duration of a job's body", ["queue", "actor"], buckets=seconds),
-        # Jobs whose body runs now.
-        "running": Gauge("fleet_jobs_running", "Jobs running now", ["queue"], multiprocess_mode="livesum"),
-        # Rows a sweep worked through, by outcome.
-        "sweep_rows": Counter("fleet_sweep_rows", "Rows of a sweep", ["sweep", "outcome"]),
-        # Passes of a janitor that ended, by verdict (acted, idle, failed).
-        "janitor_passes": Counter("fleet_janitor_passes", "Passes of a janitor", ["janitor", "verdict"]),
-        # What its last pass measured before it cleaned, by state (scanned, stuck, skipped_live).
-        "janitor_seen": Gauge(
-            "fleet_janitor_seen", "Rows at the last pass", ["janitor", "state"], multiprocess_mode="livemostrecent"
-        ),
-        # How long the oldest of the stuck had been so, in real seconds; 0 when there was none.
-        "janitor_oldest": Gauge(
-            "fleet_janitor_oldest_seconds", "Age of what was stuck", ["janitor"], multiprocess_mode="livemostrecent"
-        ),
-        # Rows a janitor mended, or could not, by outcome (recovered, failed).
-        "janitor_rows": Counter("fleet_janitor_rows", "Rows a janitor acted on", ["janitor", "outcome"]),
-        # How long a pass took, in real seconds.
-        "janitor_took": Histogram("fleet_janitor_seconds", "Duration of a pass", ["janitor"], buckets=seconds),
-        # Deadlines raised in bodies: the `first` of each, and those that were raised `again` since it did not leave.
-        "deadlines": Counter("fleet_deadlines_raised", "Deadlines raised in bodies", ["strike"]),
-        # Writes of workers that had lost their row, by table: they changed nothing.
-        "stale_writes": Counter("fleet_stale_writes", "Late writes to rows that others hold", ["table"]),
-        # Slots of the schedule, by entry and verdict (fired, coalesced, expired, paused, overlapped).
-        "slots": Counter("fleet_slots", "Slots of the schedule", ["entry", "verdict"]),
-        # Claims of slots by their messages, by entry and answer (first, again, taken_over, discarded, waits,
-        # unanswered).
-        "claims": Counter("fleet_slot_claims", "Claims of slots by their messages", ["entry", "answer"]),
-        # Messages in the outbox that wait to be sent, and those among them that could not be, as the janitor last saw.
-        "outbox": Gauge("fleet_outbox_rows", "Messages in the outbox", ["state"], multiprocess_mode="livemostrecent"),
-        # 1 while this beat replica leads.
-        "leading": Gauge("fleet_beat_leading", "Whether this replica leads", multiprocess_mode="livesum"),
-        # Jumps of a clock that a beat noticed: its `own` wall clock, or the `server`'s.
-        "clock_jumps": Counter("fleet_beat_clock_jumps", "Jumps of a clock", ["clock"]),
-    }
+    metric = _BY_NAME[name]
+    match metric.kind:
+        case "counter":
+            return library.Counter(name, metric.means, metric.labels)
+        case "histogram":
+            return library.Histogram(name, metric.means, metric.labels, buckets=metric.buckets)
+        case "gauge":
+            mode: Any = metric.mode
+            return library.Gauge(name, metric.means, metric.labels, multiprocess_mode=mode)
+    raise KeyError(f"{name} is read from Redis, and counted nowhere")
 
 
 def _no_complaint() -> str | None:
@@ -88,65 +151,120 @@ def serve(
 
     from fleet.workers.health import serve as serve_pages
 
-    _metrics()  # so that the first scrape shows each of them
     return serve_pages(host, port, scrape=make_wsgi_app(registry or REGISTRY), healthy=healthy, ready=ready)
 
 
+def begin_worker(queues: Iterable[str]) -> None:
+    """Say zero of what a worker counts, before many threads could be the first at once."""
+    for queue in queues:
+        _of("fleet_jobs_running").labels(queue).inc(0)
+        _of("fleet_start_lag_seconds").labels(queue)
+    for strike in ("first", "again"):
+        _of("fleet_deadlines_raised").labels(strike)
+
+
+def begin_lane(lane: str, queues: Iterable[str]) -> None:
+    """Say zero of what a supervisor counts."""
+    _of("fleet_worker_starts").labels(lane)
+    for how in ("died", "left", "suspect"):
+        _of("fleet_worker_ends").labels(lane, how)
+    for queue in queues:
+        for reason in ("hard_budget", "poison"):
+            _of("fleet_messages_lost").labels(queue, reason)
+
+
+def begin_beat(entries: Iterable[str], verdicts: Iterable[str]) -> None:
+    """Say zero of what a beat counts."""
+    leading(False)
+    for which in ("own", "server"):
+        _of("fleet_beat_clock_jumps").labels(which)
+    for verdict in verdicts:
+        for entry in entries:
+            _of("fleet_slots").labels(entry, verdict)
+
+
 def message_ended(queue: str, actor: str, outcome: str) -> None:
-    _metrics()["messages"].labels(queue, actor, outcome).inc()
+    _of("fleet_messages").labels(queue, actor, outcome).inc()
 
 
 def job_took(queue: str, actor: str, seconds: float) -> None:
-    _metrics()["duration"].labels(queue, actor).observe(seconds)
+    _of("fleet_job_seconds").labels(queue, actor).observe(seconds)
+
+
+def start_lag(queue: str, seconds: float) -> None:
+    _of("fleet_start_lag_seconds").labels(queue).observe(seconds)
 
 
 def job_running(queue: str, change: int) -> None:
-    _metrics()["running"].labels(queue).inc(change)
+    _of("fleet_jobs_running").labels(queue).inc(change)
 
 
-def sweep_rows(sweep: str, done: int, failed: int) -> None:
-    _metrics()["sweep_rows"].labels(sweep, "done").inc(done)
-    _metrics()["sweep_rows"].labels(sweep, "failed").inc(failed)
+def sweep_ended(sweep: str, verdict: str, done: int, failed: int) -> None:
+    _of("fleet_sweeps").labels(sweep, verdict).inc()
+    _of("fleet_sweep_rows").labels(sweep, "done").inc(done)
+    _of("fleet_sweep_rows").labels(sweep, "failed").inc(failed)
 
 
 def janitor_passed(
     janitor: str, verdict: str, seconds: float, *, levels: dict[str, int], rows: dict[str, int], oldest: float
 ) -> None:
     """One pass: how it ended, what it measured (`levels`), what became of rows, and the oldest's age in seconds."""
-    known = _metrics()
-    known["janitor_passes"].labels(janitor, verdict).inc()
-    known["janitor_took"].labels(janitor).observe(seconds)
-    known["janitor_oldest"].labels(janitor).set(oldest)
+    _of("fleet_janitor_passes").labels(janitor, verdict).inc()
+    _of("fleet_janitor_seconds").labels(janitor).observe(seconds)
+    _of("fleet_janitor_timestamp_seconds").labels(janitor).set(clock.real_now().timestamp())
+    _of("fleet_janitor_oldest_seconds").labels(janitor).set(oldest)
     for state, count in levels.items():
-        known["janitor_seen"].labels(janitor, state).set(count)
+        _of("fleet_janitor_seen").labels(janitor, state).set(count)
     for outcome, count in rows.items():
-        known["janitor_rows"].labels(janitor, outcome).inc(count)
+        _of("fleet_janitor_rows").labels(janitor, outcome).inc(count)
 
 
 def deadline_raised(again: bool) -> None:
-    _metrics()["deadlines"].labels("again" if again else "first").inc()
+    _of("fleet_deadlines_raised").labels("again" if again else "first").inc()
 
 
 def stale_write(table: str) -> None:
-    _metrics()["stale_writes"].labels(table).inc()
+    _of("fleet_stale_writes").labels(table).inc()
 
 
 def slot(entry: str, verdict: str, count: int = 1) -> None:
-    _metrics()["slots"].labels(entry, verdict).inc(count)
+    _of("fleet_slots").labels(entry, verdict).inc(count)
 
 
 def clock_jumped(which: str) -> None:
-    _metrics()["clock_jumps"].labels(which).inc()
+    _of("fleet_beat_clock_jumps").labels(which).inc()
 
 
 def slot_claim(entry: str, answer: str) -> None:
-    _metrics()["claims"].labels(entry, answer).inc()
+    _of("fleet_slot_claims").labels(entry, answer).inc()
 
 
-def outbox(waiting: int, refused: int) -> None:
-    _metrics()["outbox"].labels("waiting").set(waiting)
-    _metrics()["outbox"].labels("refused").set(refused)
+def outbox(waiting: int, refused: int, oldest: float) -> None:
+    _of("fleet_outbox_rows").labels("waiting").set(waiting)
+    _of("fleet_outbox_rows").labels("refused").set(refused)
+    _of("fleet_outbox_oldest_seconds").set(oldest)
 
 
 def leading(leads: bool) -> None:
-    _metrics()["leading"].set(int(leads))
+    _of("fleet_beat_leading").set(int(leads))
+
+
+def lane_processes(lane: str, declared: int, serving: int) -> None:
+    _of("fleet_lane_processes").labels(lane, "declared").set(declared)
+    _of("fleet_lane_processes").labels(lane, "serving").set(serving)
+
+
+def worker_started(lane: str) -> None:
+    _of("fleet_worker_starts").labels(lane).inc()
+
+
+def worker_ended(lane: str, how: Literal["died", "left", "suspect"]) -> None:
+    _of("fleet_worker_ends").labels(lane, how).inc()
+
+
+def message_lost(queue: str, reason: Literal["hard_budget", "poison"]) -> None:
+    _of("fleet_messages_lost").labels(queue, reason).inc()
+
+
+def balancer_tick(reason: str) -> None:
+    _of("fleet_balancer_ticks").labels(reason).inc()

@@ -53,16 +53,16 @@ class Settings(BaseSettings):
     sentry_dsn: str | None = Field(default=None, repr=False)
     sentry_environment: str = "production"
 
+    # Fernet keys with commas between: the first seals what messages carry, all of them open it (fleet.payloads).
+    payload_keys: Annotated[tuple[str, ...], NoDecode] = Field(default=(), repr=False)
+    payload_seal: bool = True  # False: open only, while a roll-out has senders whose workers know no key yet
+
     # The console (`fleet console`). The tokens are digests; whose addresses may say what a proxy says of a request.
     console_host: str = "127.0.0.1"
     console_port: int = Field(default=8310, ge=0, le=65535)
     console_tokens: str | None = Field(default=None, repr=False)
     console_tokens_file: Path | None = None
     console_proxies: str = ""
-
-    # Fernet keys with commas between: the first seals what messages carry, all of them open it (fleet.payloads).
-    payload_keys: Annotated[tuple[str, ...], NoDecode] = Field(default=(), repr=False)
-    payload_seal: bool = True  # False: open only, while a roll-out has senders whose workers know no key yet
 
     # What systemd tells its services, by systemd's own names.
     notify_socket: str | None = Field(default=None, validation_alias="NOTIFY_SOCKET")

@@ -7,6 +7,7 @@ Message options of Nightshift: `entry` and `slot` on the message of a slot, `ori
 job which was cut off (its id is the job's and `-lost`): instead of the body, `on_lost` of its actor is called.
 A chunk of an elastic entry has `entry`, its chain's number `chain` and which seed of that chain it comes of,
 `generation`; and `expires_at`, the end of its night.
+`left` counts how often workers of another release, which could not run it, left a message to others.
 `delivery` is never sent: on what `on_lost` is called with it names the one delivery that was cut off, where another may
 be running.
 
@@ -31,6 +32,7 @@ DUE_AT = "due_at"
 LOST, LOST_SUFFIX = "lost", "-lost"
 DELIVERY = "delivery"
 CHAIN, GENERATION = "chain", "generation"
+LEFT = "left"
 TIME_LIMIT, MAX_AGE = "time_limit", "max_age"
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

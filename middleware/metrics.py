@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import threading
+from datetime import timedelta
 from typing import Any
 
 from dramatiq import Broker, MessageProxy, Middleware
 
-from fleet import metrics
+from fleet import metrics, wire
 from fleet.clock import clock
 from middleware.outcome import Outcome, outcome, skipped
 
@@ -19,12 +20,14 @@ class Metrics(Middleware):
         self._started = threading.local()
 
     def before_worker_boot(self, broker: Broker, worker: Any) -> None:
-        for queue in broker.get_declared_queues():
-            metrics.job_running(queue, 0)  # registers the metrics before many threads could be the first at once
+        metrics.begin_worker(worker.consumer_whitelist or broker.get_declared_queues())
 
     def before_process_message(self, broker: Broker, message: MessageProxy) -> None:
         self._started.at = clock.monotonic()
         metrics.job_running(message.queue_name, +1)
+        lag = _lag(message)
+        if lag is not None:
+            metrics.start_lag(message.queue_name, lag.total_seconds())
 
     def after_process_message(
         self, broker: Broker, message: MessageProxy, *, result: Any = None, exception: BaseException | None = None
@@ -38,3 +41,11 @@ class Metrics(Middleware):
     def _ended(self, message: MessageProxy, how: Outcome) -> None:
         metrics.job_running(message.queue_name, -1)
         metrics.message_ended(message.queue_name, message.actor_name, how)
+
+
+def _lag(message: MessageProxy) -> timedelta | None:
+    """From its enqueue, a delay that its sender gave included, in night time; None for what comes again."""
+    if message.options.get("retries") or message.options.get(wire.LOST):
+        return None
+    sent = wire.instant(message.message_timestamp)
+    return max(timedelta(0), clock.real_now() - sent) * clock.rate if sent else None

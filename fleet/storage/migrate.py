@@ -11,6 +11,7 @@ from pathlib import Path
 from alembic import command
 from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
+from alembic.script import ScriptDirectory
 from sqlalchemy import Engine, text
 
 _HERE = Path(__file__).parent
@@ -32,6 +33,17 @@ def migrate(engine: Engine, root: Path) -> tuple[str, ...]:
             connection.rollback()
             connection.execute(text("SELECT pg_advisory_unlock(:lock)"), {"lock": _LOCK})
             connection.commit()
+
+
+def scripts(root: Path) -> ScriptDirectory:
+    """Every migration of the engine and the application; needs no database."""
+    return ScriptDirectory.from_config(_config(root))
+
+
+def revisions(root: Path) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The heads that `migrate` brings a database to, and all revisions."""
+    known = scripts(root)
+    return tuple(sorted(known.get_heads())), tuple(sorted(script.revision for script in known.walk_revisions()))
 
 
 def _config(root: Path) -> Config:

@@ -52,8 +52,11 @@ class Recorded:
 
 
 def timeline(known: Iterable[Known], recorded: Recorded, night: Night, now: datetime | None) -> Timeline:
-    """A night as it went until now, and as it is to go on; without a now as it is planned. Lanes in the order given."""
-    tracks: dict[str, list[Track]] = {}
+    """A night as it went until now, and as it is to go on; without a now as it is planned.
+
+    Lanes in the order of their loads, then of the entries.
+    """
+    tracks: dict[str, list[Track]] = {lane: [] for lane in recorded.loads}
     often: dict[str, list[Often]] = {}
     stretches: list[Stretch] = []
     for one in known:

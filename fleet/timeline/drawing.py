@@ -12,11 +12,12 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import datetime
 from xml.etree.ElementTree import Element, SubElement, tostring
 
-from fleet.timeline.model import KINDS, Row, Segment, Step, Timeline, Track
+from fleet.timeline.model import KINDS, Load, Row, Segment, Step, Timeline, Track
 
 STYLE = """
 .night { color-scheme: light dark; font-family: system-ui, sans-serif; font-size: 12px;
@@ -43,6 +44,7 @@ STYLE = """
 
 _NO_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _HEAD, _LANE, _LABEL, _BAR, _ALLOWED, _FOOT = 34, 26, 15, 11, 22, 56
+_POINTS = 240
 _PLAIN = {  # what each is drawn with where the rules are missing
     "ran": {"fill": "currentColor"},
     "expired": {"fill": "none", "stroke": "currentColor", "stroke-dasharray": "2 2"},
@@ -139,12 +141,13 @@ def _row(drawing: _Drawing, row: Row) -> None:
 
 def _loads(drawing: _Drawing, row: Row, top: float) -> None:
     """What ran in the lane, as an area, and what waited, as a line: each up to its own most."""
-    if len(row.loads) < 2:
+    loads = _thinned(row.loads, drawing.timeline)
+    if len(loads) < 2:
         return
-    at = [drawing.timeline.night.share(load.at) * 1000 for load in row.loads]
+    at = [drawing.timeline.night.share(load.at) * 1000 for load in loads]
     box = {"x": "0", "y": f"{top + 2:g}", "width": "100%", "height": f"{_LANE - 4}"}
     inner = SubElement(drawing.root, "svg", {**box, "viewBox": "0 0 1000 100", "preserveAspectRatio": "none"})
-    runs, waits = ([load.in_flight for load in row.loads], [load.ready for load in row.loads])
+    runs, waits = ([load.in_flight for load in loads], [load.ready for load in loads])
     SubElement(inner, "title").text = f"{row.lane}: up to {max(runs):,} ran at once, up to {max(waits):,} waited"
     for name, values in (("runs", runs), ("waits", waits)):
         most = max(values) or 1
@@ -158,6 +161,16 @@ def _loads(drawing: _Drawing, row: Row, top: float) -> None:
             if name == "runs"
             else {"fill": "none", "stroke": "currentColor", "stroke-opacity": ".5"}
         )
+
+
+def _thinned(loads: Iterable[Load], timeline: Timeline) -> list[Load]:
+    """Of each slice of the night the most that ran and the most that waited: a point a minute is more than is seen."""
+    slices: dict[int, Load] = {}
+    for load in loads:
+        at = int(timeline.night.share(load.at) * _POINTS)
+        seen = slices.get(at, load)
+        slices[at] = Load(seen.at, max(seen.in_flight, load.in_flight), max(seen.ready, load.ready))
+    return list(slices.values())
 
 
 def _track(drawing: _Drawing, track: Track) -> None:

@@ -66,8 +66,8 @@ class Isolation:
             if not self._spare.gone:
                 return self._spare if self._spare.ready else None
             log.error("spare_died", lane=self._lane.name, pid=self._spare.process.pid, restart_in=_PAUSE_SECONDS)
-            self._spare.close()
-            self._spare, self._not_before = None, now + _PAUSE_SECONDS
+            self.close()
+            self._not_before = now + _PAUSE_SECONDS
         if now >= self._not_before and children and all(child.began for child in children):
             self._spare = Spare(self._root, self._lane, str(self._rooms.metrics))
         return None
@@ -76,4 +76,5 @@ class Isolation:
         """End the spare, and with it what it forked."""
         if self._spare is not None:
             self._spare.close()
+            self._rooms.count_in(self._spare.process.pid)
             self._spare = None

@@ -3,8 +3,10 @@
 They are removed when it ends. Those of one that was killed are removed by the next: a lock that its process held tells
 that it is gone.
 
-What a child counted is added to one file when it is gone: with a file for each that ever was, every reading of the
-metrics would cost more than the one before.
+What a child counted is added to one file a kind when it is gone: with a file for each that ever was, every reading of
+the metrics would cost more than the one before. An application's own metrics too: a gauge of a process that is gone is
+its part of a sum, a least, a most or a latest, or none any more. What the supervisor itself counts is added when the
+metrics are read, so that each name stands there once.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ import os
 import shutil
 import tempfile
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -27,7 +29,23 @@ if TYPE_CHECKING:
 
 log = get_logger(__name__)
 
-_COUNTED = ("counter", "histogram", "summary")
+_Stored = tuple[float, float]  # a value, and when it was set where that matters
+_Joins = Callable[[_Stored, _Stored], _Stored]
+
+
+def _added(one: _Stored, other: _Stored) -> _Stored:
+    return one[0] + other[0], 0.0
+
+
+_JOINED: dict[str, _Joins] = {
+    "counter": _added,
+    "histogram": _added,
+    "summary": _added,
+    "gauge_sum": _added,
+    "gauge_min": min,
+    "gauge_max": max,
+    "gauge_mostrecent": lambda one, other: max(one, other, key=lambda stored: stored[1]),
+}
 _PREFIX, _LOCK = "fleet-boards-", "lock"
 
 
@@ -46,22 +64,26 @@ class Rooms:
 
     def forget(self, child: Child) -> None:
         """Remove what a child that ended left."""
-        from prometheus_client.multiprocess import mark_process_dead
-
         child.board.remove()
+        self.count_in(child.pid)
+
+    def count_in(self, pid: int) -> None:
+        """Keep what a process that is gone has counted, and no file of its own."""
         with self._counting:
-            mark_process_dead(child.pid, path=str(self.metrics))  # type: ignore[no-untyped-call]
-            for kind in _COUNTED:
-                _add(self.metrics / f"{kind}_{child.pid}.db", self.metrics / f"{kind}_gone.db")
+            for file in self.metrics.glob(f"*_{pid}.db"):
+                kind = file.name.removesuffix(f"_{pid}.db")
+                if kind in _JOINED:
+                    _join(file, self.metrics / f"{kind}_gone.db", _JOINED[kind])
+                file.unlink()
 
     def registry(self) -> CollectorRegistry:
-        """The children's metrics, summed at each reading."""
-        from prometheus_client import CollectorRegistry
+        """The children's metrics and this process's own of the engine, summed at each reading."""
+        from prometheus_client import REGISTRY, CollectorRegistry
         from prometheus_client.multiprocess import MultiProcessCollector
 
         registry = CollectorRegistry()
         collector = MultiProcessCollector(None, path=str(self.metrics))  # type: ignore[no-untyped-call]
-        registry.register(_Undisturbed(collector, self._counting))
+        registry.register(_Summed(collector, self._counting, REGISTRY))
         return registry
 
     def remove(self) -> None:
@@ -70,34 +92,41 @@ class Rooms:
         self._lock.close()
 
 
-class _Undisturbed:
-    """A collector that does not read while counts move from one file to another."""
+class _Summed:
+    """A collector that does not read while counts move from one file to another, and adds the supervisor's own."""
 
-    def __init__(self, collector: Collector, counting: threading.Lock) -> None:
-        self._collector, self._counting = collector, counting
+    def __init__(self, children: Collector, counting: threading.Lock, own: Collector) -> None:
+        self._children, self._counting, self._own = children, counting, own
+
+    def describe(self) -> Iterable[Metric]:
+        return ()  # or the registry would read everything to learn the names
 
     def collect(self) -> Iterable[Metric]:
         with self._counting:
-            return self._collector.collect()
+            found = {metric.name: metric for metric in self._children.collect()}
+        for metric in self._own.collect():
+            if metric.name.startswith("fleet_"):
+                samples = [sample for sample in metric.samples if not sample.name.endswith("_created")]
+                found.setdefault(metric.name, type(metric)(metric.name, metric.documentation, metric.type))
+                found[metric.name].samples += samples
+        return found.values()
 
 
-def _add(gone: Path, sums: Path) -> None:
-    """Add a dead child's counts to those of all before it; one that died while it wrote may have spoilt its own."""
+def _join(gone: Path, sums: Path, join: _Joins) -> None:
+    """Join a dead child's counts with those of all before it; one that died while it wrote may have spoilt its own."""
     from prometheus_client.mmap_dict import MmapedDict
 
-    if not gone.exists():
-        return
     try:
         counts = list(MmapedDict.read_all_values_from_file(gone))  # type: ignore[no-untyped-call]
     except Exception as error:
         log.warning("metrics_unreadable", file=gone.name, error=repr(error)[:300])
         counts = []
     total = MmapedDict(sums)  # type: ignore[no-untyped-call]
-    for key, value, *_ in counts:
-        before, _ = total.read_value(key)  # type: ignore[no-untyped-call]
-        total.write_value(key, before + value, 0.0)  # type: ignore[no-untyped-call]
+    known = {key: (value, at) for key, value, at in total.read_all_values()}  # type: ignore[no-untyped-call]
+    for key, value, at, *_ in counts:
+        joined = join(known[key], (value, at)) if key in known else (value, at)
+        total.write_value(key, *joined)  # type: ignore[no-untyped-call]
     total.close()  # type: ignore[no-untyped-call]
-    gone.unlink()
 
 
 def _remove_abandoned(place: Path) -> None:

@@ -22,6 +22,7 @@ import threading
 
 import redis
 
+from fleet import metrics
 from fleet.app import App, longest_hard, process_broker, settings
 from fleet.bounds import LOST_MARGIN
 from fleet.broker.dead import trim
@@ -153,6 +154,7 @@ class Supervisor:
         rooms = self._rooms
         child = Child(self._app.root, self._lane, rooms.boards, str(rooms.metrics), young_deaths=young_deaths)
         self._children.append(child)
+        metrics.worker_started(self._lane.name)
 
     def _tick(self, *, draining: bool = False) -> None:
         now = clock.monotonic()
@@ -247,12 +249,15 @@ class Supervisor:
         say = log.info if child.retired_at is not None or draining or (child.alone and not ids) else log.error
         died = {"lane": self._lane.name, "pid": child.pid, "cause": child.died_of(), "in_body": len(in_body)}
         if child.alone:
+            metrics.worker_ended(self._lane.name, "suspect")
             say("suspect_runner_ended", **died)
         elif child.retired_at is None and not draining:
             young = child.young_deaths + 1 if now - child.started < _YOUNG_SECONDS and not jobs else 0
             self._restarts.append((now + _pause(young), young))
+            metrics.worker_ended(self._lane.name, "died")
             say("worker_died", **died, restart_in=_pause(young))
         else:
+            metrics.worker_ended(self._lane.name, "left")
             say("worker_gone", **died)
 
     def _settle_with_redis(self) -> None:

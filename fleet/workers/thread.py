@@ -28,6 +28,7 @@ from fleet.clock import clock
 from fleet.logs import get_logger
 from fleet.workers.board import SlotWriter
 from fleet.workers.lost import after_deadline, after_refusal, run_body
+from fleet.workers.other_release import LEFT_MOST, LeftToAnotherRelease, left, takes
 from fleet.workers.reading import FleetMessage, read, unreadable
 from fleet.workers.ready import Ready
 
@@ -80,12 +81,15 @@ class FleetWorkerThread(WorkerThread):
     def _process(self, fetched: Fetched) -> None:
         message = read(fetched)
         if message.actor_name in self.broker.actors:
+            message.options.pop(wire.LEFT, None)  # a retry is counted anew: this release runs it
             self.process_message(message)
+        elif (end := left(message, "it is not declared here")) is not None:
+            self.pump.end(end)
         else:
             self._refuse(message)
 
     def _refuse(self, message: FleetMessage) -> None:
-        """A dead letter of a message whose actor nobody here declared."""
+        """A dead letter of a message whose actor no release has declared for long enough."""
         error = ActorNotFound(message.actor_name)  # type: ignore[no-untyped-call]
         message.fail()
         message.stuff_exception(error)
@@ -145,6 +149,8 @@ class FleetWorkerThread(WorkerThread):
             self.broker.emit_after("skip_message", message)
             if isinstance(error, _Retiring):
                 return message.fetched.end("back")
+            if isinstance(error, LeftToAnotherRelease):
+                return error.end
             if settling.retry is None:  # it does not come again
                 after_refusal(self.broker.get_actor(message.actor_name), message, error, self.broker)
             return self._settled(message, settling, skipped=error)
@@ -167,6 +173,14 @@ class FleetWorkerThread(WorkerThread):
         settling.in_body = True
         try:
             return run_body(actor, message)
+        except TypeError as error:
+            if takes(actor, message):
+                raise
+            end = left(message, "it takes other arguments here")
+            if end is not None:
+                raise LeftToAnotherRelease(end) from error
+            message.options[wire.LEFT] = LEFT_MOST  # its retries are failures too, and are not left again
+            raise
         finally:
             settling.in_body = False
             if self.slot is not None:

@@ -17,7 +17,7 @@ from typing import Any
 
 from dramatiq import Message
 
-from fleet import wire
+from fleet import metrics, wire
 from fleet.broker import FleetBroker, keys
 from fleet.broker.reaper import Apart, Death, reap
 from fleet.check_ins import CheckIns
@@ -65,6 +65,7 @@ class Verdicts:
         if body is None:
             return None
         said = {"queue": queue, "actor": slot.actor, "message_id": slot.message_id, "ran": details["ran"]}
+        metrics.message_lost(queue, "hard_budget")
         log.error("job_lost", **said, reason=reason, dead_letter=True)
         return self._tell(queue, id, body, reason, lost_after)
 
@@ -94,7 +95,8 @@ class Verdicts:
             self.check_ins.interrupted(message)
 
     def tell(self, one: Apart) -> None:
-        """Have `on_lost` run for a dead letter that a reaping made."""
+        """Count a dead letter that a reaping made, and have `on_lost` run for it."""
+        metrics.message_lost(one.queue, "poison")
         raw = one.id.encode(errors="surrogateescape")
         body = self._broker.client.hget(keys.dead_bodies(self._broker.namespace, one.queue), raw)
         if isinstance(body, bytes):

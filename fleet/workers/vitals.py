@@ -40,6 +40,7 @@ class Vitals:
 
     def serve(self, settings: Settings, registry: Any) -> str:
         """Serve the pages, the registry's metrics among them; returns their address. Raises `AddressUnusable`."""
+        metrics.begin_lane(self._lane.name, self._lane.queues)
         self._where = metrics.serve(
             settings.metrics_host, registry, port=settings.metrics_port, healthy=self.unhealthy, ready=self.unready
         )
@@ -58,6 +59,7 @@ class Vitals:
             self._reported_at = now
             self._children = tuple(report_of_child(self._lane.name, one.pid, one.board, now) for one in children)
         self._looked_at = now
+        metrics.lane_processes(self._lane.name, self._lane.processes, self._serving())
         if draining and not self._draining:
             self._systemd.stopping(f"drains, for {self._lane.drain} at most")
         self._draining = draining
@@ -69,8 +71,10 @@ class Vitals:
         wrong = self.unready()
         if wrong is None:
             self._systemd.ready()
-        serving = sum(place is not None and place.phase is ChildPhase.SERVING for place in self._places)
-        self._systemd.status(wrong or f"{serving} of {self._lane.processes} children serve")
+        self._systemd.status(wrong or f"{self._serving()} of {self._lane.processes} children serve")
+
+    def _serving(self) -> int:
+        return sum(place is not None and place.phase is ChildPhase.SERVING for place in self._places)
 
     def unhealthy(self) -> str | None:
         """Why this process should be restarted; None while its loop turns, or has not begun to."""

@@ -23,6 +23,7 @@ from tests.benchmarks import (
     latency_idle,
     latency_steady,
     lookups,
+    probing,
     relay,
     report,
     sleepers,
@@ -46,6 +47,7 @@ _ALONE = {
     "beat": "one fire, 1,000 due at one instant, 10,000 held",
     "board": "what the in-flight board costs a job",
     "console": "what each page of the console costs Redis while a million messages wait",
+    "probe": "what reading 50 queues of a million messages costs the server",
     "lookups": "scans of categories a document, read for each and kept",
     "uploads": "a person's uploads while a full backlog drains",
 }
@@ -93,6 +95,8 @@ def _measure(claims: list[Claim], rounds: int, *, only: str) -> None:
         if only in "console":
             assert started.database_url is not None
             console.report(stage.redis_url, started.database_url)
+        if only in "probe":
+            probing.report(stage, rounds)
         if only in "lookups":
             assert started.database_url is not None
             lookups.report(started.database_url)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import struct
 import subprocess
@@ -20,6 +21,7 @@ from books.sandbox.receipts.pdf import text_pdf
 from books.sandbox.receipts.sheet import Placed, Sheet
 from fleet import deadline
 from fleet.errors import DeadlineExceeded
+from tests.environment import child_path
 
 PROTECTED = (  # an empty page behind RC4 with keys that no empty password opens
     b"%PDF-1.4\n1 0 obj\n<< /Type /Catalog /Pages 2 0 R >>\nendobj\n2 0 obj\n<< /Type /Pages /Kids [3 0 R] /Count 1 >>"
@@ -101,6 +103,16 @@ def test_reading_needs_no_network(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     documents._ocr_engine.cache_clear()
     monkeypatch.setattr(socket.socket, "connect", refuse)
     assert "Total" in read(picture(tmp_path / "slip.png", [("Total", "1.00")])).text
+
+
+def test_the_engine_leaves_no_device_id_and_reports_nothing_to_its_maker(tmp_path: Path) -> None:
+    home, scan = tmp_path / "home", picture(tmp_path / "scan.png", [("TOTAL", "12.50")])
+    home.mkdir()
+    program = f"import pathlib; from books import documents; print(documents.read(pathlib.Path({str(scan)!r})).method)"
+    here = {"HOME": str(home), "PATH": os.environ["PATH"], "PYTHONPATH": child_path(Path(__file__).parents[2])}
+    done = subprocess.run([sys.executable, "-c", program], env=here, capture_output=True, text=True, timeout=60)
+    assert done.stdout == "ocr\n", done.stderr
+    assert list(home.rglob("*")) == []
 
 
 def test_threads_share_one_engine_and_get_their_own_texts(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from structlog.testing import capture_logs
 
 from fleet.broker import keys
 from fleet.errors import MessageTooLarge
+from fleet.workers.other_release import LEFT_MOST
 from tests.broker.station import QUEUE, Station, stock
 from tests.waiting import wait_until
 
@@ -20,6 +21,8 @@ def message(**changes: Any) -> bytes:
     sound = {"queue_name": QUEUE, "actor_name": "note", "args": [1], "kwargs": {}, "options": {}, "message_id": "m"}
     return json.dumps({**sound, "message_timestamp": 1, **changes}).encode()
 
+
+LEFT = {"left": LEFT_MOST}  # other releases had their turn
 
 POISON = {
     "no utf-8": (b"\xff\xfe\x00\x80", "undecodable"),
@@ -35,14 +38,17 @@ POISON = {
     "options in a list": (message(options=[]), "undecodable"),
     "a queue that is no name": (message(queue_name=7), "undecodable"),
     "an actor that is no name": (message(actor_name=["note"]), "undecodable"),
-    "an unknown actor": (message(actor_name="gone"), "unknown actor"),
+    "an unknown actor": (message(actor_name="gone", options=LEFT), "unknown actor"),
     "no actor": (message(actor_name=None), "unknown actor"),
     "arguments that are no list": (message(args=5), "undecodable"),
-    "too many arguments": (message(args=[1, 2, 3], options={"max_retries": 0}), "failed"),
-    "a count of retries that is no number": (message(args=[1, 2, 3], options={"retries": "many"}), "hook"),
-    "a time that is no time": (message(args=[1, 2, 3], options={"max_retries": 0}, message_timestamp=1e300), "failed"),
+    "too many arguments": (message(args=[1, 2, 3], options={"max_retries": 0, **LEFT}), "failed"),
+    "a count of retries that is no number": (message(args=[1, 2, 3], options={"retries": "many", **LEFT}), "hook"),
+    "a time that is no time": (
+        message(args=[1, 2, 3], options={"max_retries": 0, **LEFT}, message_timestamp=1e300),
+        "failed",
+    ),
     "a count of broken hooks that is no number": (
-        message(args=[1, 2, 3], options={"retries": "many", "hook_failures": "many"}),
+        message(args=[1, 2, 3], options={"retries": "many", "hook_failures": "many", **LEFT}),
         "hook",
     ),
     "5 MB of arguments": (message(args=["x" * 5_000_000]), "too large"),
@@ -75,7 +81,11 @@ def test_ids_of_any_bytes_are_worked_on_and_die_like_others(
 ) -> None:
     ran: list[int] = []
     station.actor(ran.append, actor_name="note")
-    for tail, body in ((b"1", message()), (b"2", b"poison"), (b"3", message(args=[1, 2], options={"max_retries": 1}))):
+    for tail, body in (
+        (b"1", message()),
+        (b"2", b"poison"),
+        (b"3", message(args=[1, 2], options={"max_retries": 1, **LEFT})),
+    ):
         redis_client.hset(keys.bodies(namespace, QUEUE), id + tail, body)
         redis_client.rpush(keys.queue(namespace, QUEUE), id + tail)
     with capture_logs() as logs:

@@ -35,7 +35,7 @@ def counted() -> Callable[..., float]:
 
     from fleet import metrics
 
-    metrics._metrics()
+    metrics.begin_worker([])
     names = [{"strike": strike} for strike in ("first", "again")]
     before = {one["strike"]: REGISTRY.get_sample_value("fleet_deadlines_raised_total", one) or 0.0 for one in names}
     return lambda name, **labels: (REGISTRY.get_sample_value(name, labels) or 0.0) - before[labels["strike"]]

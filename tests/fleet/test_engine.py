@@ -16,7 +16,8 @@ from sqlalchemy import Engine, make_url
 from fleet.storage import database
 from fleet.storage import engine as storage
 from fleet.storage.engine import psycopg_url, unpooled
-from tests.conftest import Environment, _forget_settings
+from fleet.testing import forget_settings
+from tests.conftest import Environment
 
 
 def test_threads_that_come_together_at_first_use_share_one_engine(environment: object) -> None:
@@ -67,7 +68,7 @@ def test_a_connection_over_tcp_notices_within_thirty_seconds_that_its_server_is_
         pytest.skip("the configured PostgreSQL has no socket of this machine")
     with over_tcp(environment.database_url) as url:
         monkeypatch.setenv("FLEET_DATABASE_URL", url)
-        _forget_settings()
+        forget_settings()
         engine = database() if pooled else unpooled(url)
         with engine.connect() as connection:
             driver: Any = connection.connection.driver_connection

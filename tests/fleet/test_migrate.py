@@ -40,7 +40,7 @@ def test_the_engine_and_the_application_each_stand_at_a_head_of_their_own(engine
 def test_an_application_without_migrations_gets_the_engines_alone(engine: Engine) -> None:
     (head,) = migrate(engine, MINIMAL)
     assert head.startswith("fleet_")
-    assert sorted(inspect(engine).get_table_names()) == ["fleet_migrations", "outbox", "slots"]
+    assert sorted(inspect(engine).get_table_names()) == ["fleet_audit", "fleet_migrations", "outbox", "slots"]
 
 
 def test_a_second_time_finds_nothing_to_do(engine: Engine) -> None:

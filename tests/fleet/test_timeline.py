@@ -20,7 +20,7 @@ from rich.console import Console
 from fleet.by_hand import Pause
 from fleet.ledger import LedgerLine
 from fleet.overlaps import Overlap
-from fleet.timeline import Night, Recorded, Segment, Timeline, Track, svg, text, timeline
+from fleet.timeline import Load, Night, Recorded, Segment, Timeline, Track, svg, text, timeline
 from fleet.timeline.painting import joined, painted
 from tests.fleet.nights import BERLIN, DAY, HOUR, MINUTE, NIGHT, at, decided, elastic, entry, fired, known, ran, sample
 
@@ -271,6 +271,16 @@ def test_the_drawing_fits_any_width_has_a_title_a_description_and_no_script() ->
     for one in root.iter():
         if one.tag.endswith("rect"):
             assert re.fullmatch(r"[\d.]+%", one.get("x", "0%")), "what lies along the time is in per cent"
+
+
+def test_a_lanes_load_is_drawn_by_the_most_of_each_slice_of_the_night() -> None:
+    loads = [Load(NIGHT.begins + n * MINUTE, 100 if n == 601 else 1, 0) for n in range(1440)]
+    found = timeline([], Recorded(loads={"lane": loads}), NIGHT, at("02:00"))
+    [points] = [
+        one.get("points", "") for one in ElementTree.fromstring(svg(found)).iter() if one.get("class") == "runs"
+    ]
+    assert len(points.split()) == 242, "240 slices and the two corners of the area"
+    assert min(float(point.split(",")[1]) for point in points.split()) == 4.0, "the one minute of a hundred is seen"
 
 
 def test_as_a_file_the_drawing_brings_its_width_and_its_rules() -> None:

@@ -90,5 +90,5 @@ def test_a_probe_that_stands_still_in_a_hot_minute_and_lies_does_not_hold_the_ni
 
 
 def test_the_rule_is_tried_with_the_parameters_that_the_application_has() -> None:
-    assert replace(thresholds.BALANCER, people=(), cores=None) == RULES
+    assert replace(thresholds.BALANCER, cores=None) == RULES
     assert len(KINDS) == 10

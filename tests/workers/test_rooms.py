@@ -1,19 +1,137 @@
-"""What a child counted outlives it, in one file for all that are gone."""
+"""What a child counted outlives it, in one file a kind for all that are gone, however many there were."""
 
 from __future__ import annotations
 
 import os
 import re
 import signal
-from collections.abc import Callable
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import pytest
+from prometheus_client import generate_latest
 from prometheus_client.mmap_dict import MmapedDict, mmap_key
+from prometheus_client.parser import text_string_to_metric_families
 
-from fleet.workers.rooms import _add
+from fleet import metrics
+from fleet.workers.rooms import _JOINED, Rooms, _join
 from tests.waiting import wait_until
 from tests.workers.conftest import Running
 from tests.workers.test_supervisor import metric
+
+# Forks one child after the other, that count as those of a lane do, and waits for the end of each.
+CHILDREN = """
+import os, sys
+from prometheus_client import Counter, Gauge
+from fleet import metrics
+Counter("app_orders", "of the application's own, made at import").inc(0)
+modes = ("all", "liveall", "min", "max", "sum", "mostrecent", "livesum", "livemostrecent")
+gauges = [Gauge(f"app_{mode}", "a gauge", multiprocess_mode=mode) for mode in modes]
+print(os.getpid(), flush=True)
+for number, line in enumerate(sys.stdin):
+    pid = os.fork()
+    if pid == 0:
+        metrics.begin_worker(["jobs"])
+        for actor in ("one", "two"):
+            metrics.message_ended("jobs", actor, "done")
+            metrics.job_took("jobs", actor, 0.2)
+        metrics.start_lag("jobs", 0.02)
+        metrics.outbox(number, 0, 0.0)
+        [gauge.set(number) for gauge in gauges]
+        os._exit(0)
+    os.waitpid(pid, 0)
+    print(pid, flush=True)
+"""
+
+
+@pytest.fixture
+def rooms() -> Iterator[Rooms]:
+    made = Rooms()
+    yield made
+    made.remove()
+
+
+@pytest.fixture
+def recycle(rooms: Rooms) -> Iterator[Callable[[], int]]:
+    """Runs one more child to its end; returns its process id, the parent's at the first call."""
+    with subprocess.Popen(
+        [sys.executable, "-c", CHILDREN],
+        env={**os.environ, "PROMETHEUS_MULTIPROC_DIR": str(rooms.metrics)},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as parent:
+        assert parent.stdin is not None and parent.stdout is not None
+        int(parent.stdout.readline())
+
+        def one() -> int:
+            assert parent.stdin is not None and parent.stdout is not None
+            parent.stdin.write("\n")
+            parent.stdin.flush()
+            return int(parent.stdout.readline())
+
+        yield one
+        parent.stdin.close()
+
+
+def scraped(rooms: Rooms) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
+    """Every sample of a scrape, none of them there twice."""
+    families = list(text_string_to_metric_families(generate_latest(rooms.registry()).decode()))
+    assert len({family.name for family in families}) == len(families)
+    samples = [sample for family in families for sample in family.samples]
+    found = {(sample.name, frozenset(sample.labels.items())): sample.value for sample in samples}
+    assert len(found) == len(samples)
+    return found
+
+
+def test_files_series_and_bytes_stay_bounded_however_many_children_were_recycled_and_no_counter_goes_back(
+    rooms: Rooms, recycle: Callable[[], int]
+) -> None:
+    before: dict[tuple[str, frozenset[tuple[str, str]]], float] = {}
+    figures = []
+    for number in range(1, 121):
+        pid = recycle()
+        for when in ("dead", "forgotten"):
+            if when == "forgotten":
+                rooms.count_in(pid)
+            now = scraped(rooms)
+            counted = {key: value for key, value in now.items() if re.search("_(total|count|sum|bucket)$", key[0])}
+            assert all(counted.get(key, -1) >= value for key, value in before.items()), (number, when)
+            before = counted
+        files = list(rooms.metrics.glob("*.db"))
+        figures.append((len(files), sum(file.stat().st_size for file in files), len(now)))
+    assert before["fleet_messages_total", frozenset({("queue", "jobs"), ("actor", "one"), ("outcome", "done")})] == 120
+    assert before["fleet_job_seconds_bucket", frozenset({("queue", "jobs"), ("actor", "two"), ("le", "0.3")})] == 120
+    assert len(set(figures[1:])) == 1, figures
+    assert not list(rooms.metrics.glob(f"*_{pid}.db"))
+
+
+def test_a_gauge_of_processes_that_are_gone_is_its_part_of_a_sum_a_least_a_most_or_a_latest_or_none(
+    rooms: Rooms, recycle: Callable[[], int]
+) -> None:
+    for _ in range(3):
+        rooms.count_in(recycle())
+    found = {name: value for (name, labels), value in scraped(rooms).items() if name.startswith("app_") and not labels}
+    assert {name: found.get(name) for name in ("app_min", "app_max", "app_sum", "app_mostrecent")} == {
+        "app_min": 0.0,
+        "app_max": 2.0,
+        "app_sum": 3.0,
+        "app_mostrecent": 2.0,
+    }
+    waiting = ("fleet_outbox_rows", frozenset({("state", "waiting")}))
+    assert scraped(rooms)[waiting] == 2, "what a janitor saw last is not forgotten with its process"
+
+
+def test_what_the_supervisor_counts_itself_stands_beside_what_its_children_did(
+    rooms: Rooms, recycle: Callable[[], int]
+) -> None:
+    rooms.count_in(recycle())
+    key = ("fleet_messages_total", frozenset({("queue", "jobs"), ("actor", "taken away"), ("outcome", "done")}))
+    before = scraped(rooms).get(key, 0.0)
+    metrics.message_ended("jobs", "taken away", "done")
+    assert scraped(rooms)[key] == before + 1
 
 
 def test_what_children_counted_is_still_counted_when_they_are_gone_and_their_files_are_not_kept(
@@ -37,13 +155,16 @@ def test_what_children_counted_is_still_counted_when_they_are_gone_and_their_fil
         pids.append(pid)
     wait_until(lambda: len(lane.logged("worker_died")) == 2, 10)
     wait_until(lambda: metric(url, counted) == 2, 5)
+    assert metric(url, r'fleet_worker_ends_total\{how="died",lane="jobs"\}') == 2
+    assert metric(url, r'fleet_lane_processes\{lane="jobs",state="declared"\}') == 1
+    assert metric(url, r'fleet_start_lag_seconds_count\{queue="jobs"\}') == 2
     (folder,) = folders
     left = {file.name for file in folder.glob("*.db")}
     assert "counter_gone.db" in left
     assert not [name for name in left for pid in pids if str(pid) in name]
 
 
-def test_a_file_that_a_child_spoilt_as_it_died_is_left_out_and_removed(tmp_path: Path) -> None:
+def test_a_file_that_a_child_spoilt_as_it_died_is_left_out(tmp_path: Path) -> None:
     sums, good, bad = tmp_path / "counter_gone.db", tmp_path / "counter_1.db", tmp_path / "counter_2.db"
     key = mmap_key("jobs", "jobs_total", [], [], "help")
     counts = MmapedDict(str(good))
@@ -51,6 +172,5 @@ def test_a_file_that_a_child_spoilt_as_it_died_is_left_out_and_removed(tmp_path:
     counts.close()
     bad.write_bytes((1000).to_bytes(4, "little") + b"\xff" * 60)
     for gone in (good, bad):
-        _add(gone, sums)
-        assert not gone.exists()
+        _join(gone, sums, _JOINED["counter"])
     assert [(key, 3.0)] == [(name, value) for name, value, *_ in MmapedDict.read_all_values_from_file(str(sums))]

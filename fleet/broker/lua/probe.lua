@@ -55,7 +55,7 @@ for place = HEAD + 1, #KEYS, WIDTH do
     local first = (to_come or 0) > 0 and ask("ZRANGE", delayed, 0, 0, "WITHSCORES")[2] or false
     local of_first = (waiting or 0) > 0 and ends(queue, bodies, FIRST) or {}
     local of_suspect = (marked or 0) > 0 and ends(suspects, bodies, 1) or {}
-    local of_delayed = (of_stock or 0) > 0 and ends(stock, stock_bodies, 1) or {}
+    local of_delayed = (ask("LLEN", stock) or 0) > 0 and ends(stock, stock_bodies, 1) or {}
     answer[#answer + 1] = {failure or "", counts, first, of_first, of_suspect, of_delayed}
 end
 return answer

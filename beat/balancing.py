@@ -1,0 +1,194 @@
+"""Decides each elastic entry's allowance once a night minute while this replica leads, from a thread of its own.
+
+A minute: look at the fleet, count each entry's backlog, decide (`beat.balancer`), and have one script set the lease and
+write the decision down (`allow.lua`), which checks token and epoch: who was deposed meanwhile sets nothing. A decision
+is written down when it changed, and every ten minutes.
+
+What the rule remembers travels in the lease: a replica that takes the lead goes on where the last one was, while that
+one's lease stands. Where it has lapsed, the cron slot's level is what runs, and that is where it begins, with an empty
+memory: so it neither cuts nor adds at once.
+
+What fails, and what follows. Its client is its own, with a timeout, and so is its thread: nothing that it waits for
+holds up firing. If the thread dies or hangs, leases lapse and the cron slot stands. Where a backlog cannot be counted
+that entry is blind; where Redis does not answer, nothing is set. Said once: `balancer_blind`, `balancer_sees_again`.
+
+Not guaranteed: a decision in each minute; three may be left out before a lease lapses.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import redis
+
+from beat.balancer import BalancerRules, Reading, State, decide
+from beat.leader import Leader
+from beat.observing import Observer
+from beat.telling import numbers, told
+from fleet import metrics, wire
+from fleet.allowance import DECISIONS_KEPT, LEASE, Allowance, Hold, holds, switched_off
+from fleet.backlogs import bound_statements
+from fleet.broker import FleetBroker, keys
+from fleet.clock import clock
+from fleet.declarations import Entry
+from fleet.flow import MINUTE
+from fleet.logs import get_logger
+
+log = get_logger(__name__)
+
+_SCRIPT = Path(__file__).parent / "allow.lua"
+_BEHIND = timedelta(seconds=20)  # night: the minute's reading is taken by then, and what processes counted is flushed
+_SAID_EVERY = timedelta(minutes=10)  # night
+_LEAST_SECONDS = 0.05
+
+
+class Balancing:
+    """Decides while `leader` leads, from `start` to `stop`; does nothing where no entry is elastic."""
+
+    def __init__(
+        self, broker: FleetBroker, client: redis.Redis, leader: Leader, schedule: Iterable[Entry], rules: BalancerRules
+    ) -> None:
+        self._broker, self._client, self._leader = broker, client, leader
+        self._entries = [entry for entry in schedule if entry.elastic is not None]
+        self._rules = rules.at_rate(clock.rate)
+        self._observer = Observer(broker, client, self._rules)
+        self._allow = client.register_script(_SCRIPT.read_text())
+        self._states: dict[str, State] = {}
+        self._written: dict[str, tuple[datetime, Allowance]] = {}
+        self._blind: set[str] = set()
+        self._epoch = 0
+        self._lost = False
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="balancing", daemon=True)
+
+    def start(self) -> None:
+        if self._entries:
+            self._thread.start()
+
+    def stop(self) -> None:
+        """Decide no more. A minute that is under way is left; it ends with the process."""
+        self._stopped.set()
+
+    def _run(self) -> None:
+        bound_statements()
+        while not self._stopped.wait(_until_next()):
+            if not self._leader.leads():
+                continue
+            try:
+                self.tick()
+                self._lost = False
+            except redis.RedisError as error:
+                if not self._lost:
+                    log.error("balancer_lost_redis", error=str(error))
+                self._lost = True
+            except Exception:  # one minute that breaks must not be the last
+                log.exception("balancer_broke")
+
+    def tick(self) -> None:
+        """Decide every entry's allowance once. Raises what redis-py raises."""
+        if switched_off(self._broker, self._client) is not None:
+            self._epoch = 0
+            return
+        if self._epoch != self._leader.epoch:
+            self._states, self._written, self._epoch = {}, {}, self._leader.epoch
+        fleet = self._observer.look()
+        held = holds(self._broker, [entry.name for entry in self._entries], self._client)
+        for entry in self._entries:
+            try:
+                reading = self._observer.read(entry, fleet)
+            except redis.RedisError:
+                raise
+            except Exception as error:  # whatever the application's count raises
+                reading = self._observer.blind(entry, fleet.now)
+                self._see(entry, f"its backlog cannot be counted: {error!r}")
+            self._decide(entry, reading, held.get(entry.name))
+
+    def _decide(self, entry: Entry, reading: Reading, held: Hold | None) -> None:
+        state = self._states.get(entry.name) or self._handed_over(entry, reading)
+        granted, after = decide(reading, state, self._rules)
+        if held is not None:
+            # It begins again from nothing: what would have been allowed meanwhile was not tried.
+            granted, after = Allowance(0, "held", held.until, fallback=False), State()
+        metrics.balancer_tick(granted.reason)
+        text = _held(held) if held else told(entry, granted, state.places, reading, self._rules)
+        record = self._record(entry, granted, text, state, reading)
+        answer: bytes = self._allow(keys=self._keys(entry), args=self._args(granted, after, reading, record))
+        if answer != b"done":
+            log.info("balancer_stood_back", entry=entry.name, reason=answer.decode())
+            self._epoch = 0
+            return
+        self._states[entry.name] = after
+        if granted.reason != "blind":
+            self._see(entry, None)
+        elif entry.name not in self._blind:
+            self._see(entry, "readings are old, or nothing in them moves while work is in flight")
+        if record:
+            self._written[entry.name] = (reading.now, granted)
+            log.info("balancer_decided", entry=entry.name, places=granted.places, reason=granted.reason, text=text)
+
+    def _handed_over(self, entry: Entry, reading: Reading) -> State:
+        """The state of the leader before, out of its lease; where that has lapsed, the level that holds."""
+        raw: Any = self._client.get(keys.allowance(self._broker.namespace, entry.name))
+        try:
+            state = json.loads(raw)["state"]
+            return State(**{name: state[name] for name in ("places", "calm", "others", "same", "counters")})
+        except (TypeError, ValueError, KeyError):
+            return State(places=reading.window.level(reading.cap, reading.now))
+
+    def _record(self, entry: Entry, granted: Allowance, text: str, state: State, reading: Reading) -> dict[str, Any]:
+        at, before = self._written.get(entry.name, (None, None))
+        changed = before is None or (before.places, before.reason) != (granted.places, granted.reason)
+        if not changed and at is not None and reading.now - at < _SAID_EVERY:
+            return {}
+        return {
+            "at": wire.to_ms(reading.now),
+            "places": granted.places,
+            "reason": granted.reason,
+            "text": text,
+            "epoch": self._epoch,
+            "numbers": json.dumps(numbers(granted, state.places, reading, self._rules)),
+        }
+
+    def _keys(self, entry: Entry) -> list[str]:
+        ns = self._broker.namespace
+        return [
+            *(keys.leader(ns), keys.epoch(ns), keys.balance_off(ns)),
+            *(keys.allowance(ns, entry.name), keys.decisions(ns, entry.name)),
+        ]
+
+    def _args(self, granted: Allowance, state: State, reading: Reading, record: dict[str, Any]) -> list[Any]:
+        lease = {
+            "places": granted.places,
+            "reason": granted.reason,
+            "until": wire.to_ms(reading.now + LEASE),
+            "backlog": None if granted.reason == "blind" else reading.backlog,
+            "state": {name: getattr(state, name) for name in ("places", "calm", "others", "same", "counters")},
+        }
+        lasts = max(50, wire.duration_ms(clock.to_real(LEASE)))
+        fields = [word for pair in record.items() for word in pair]
+        return [self._leader.token, self._epoch, json.dumps(lease), lasts, DECISIONS_KEPT, *fields]
+
+    def _see(self, entry: Entry, complaint: str | None) -> None:
+        """Say once that an entry is blind, and once that it is no longer."""
+        if complaint is not None and entry.name not in self._blind:
+            self._blind.add(entry.name)
+            log.error("balancer_blind", entry=entry.name, reason=complaint)
+        elif complaint is None and entry.name in self._blind:
+            self._blind.remove(entry.name)
+            log.warning("balancer_sees_again", entry=entry.name)
+
+
+def _held(held: Hold) -> str:
+    return f"held by {held.by} until {held.until:%H:%M} UTC: {held.because}"
+
+
+def _until_next() -> float:
+    """Real seconds until the next night minute's decision."""
+    now = clock.now()
+    due = now.replace(second=0, microsecond=0) + _BEHIND
+    return max(_LEAST_SECONDS, clock.to_real((due if due > now else due + MINUTE) - now).total_seconds())

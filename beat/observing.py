@@ -1,0 +1,169 @@
+"""What the balancer knows of an elastic entry at a minute of its night, out of the fleet's readings and its backlog.
+
+- `taken`, whether work is in flight, and whether anything moves: the newest reading (`fleet.readings`).
+- how long people waited for their jobs to start (the queues that lanes declare as `people`), at worst in the last three
+  minutes; a job that waits now counts as it is. And the cores that lanes without elastic work used in the minute that
+  has ended: both from what processes counted (`fleet.flow`).
+- what is left: the entry's own count. What a row costs a chain: what full chunks took (`fleet.elastic`), smoothed. Of
+  CPU-bound work it is learned while processors are free, since a wait for one is not the row's own cost.
+- what people hold of a quota: its leases (`fleet.quota`).
+
+All durations are turned into the night's. Not guaranteed: that the cores are this machine's own where lanes run on more
+than one host; say so in `BalancerRules.cores`. On failure: raises what redis-py, the count or the database raises.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from hashlib import sha256
+from typing import Any
+
+import redis
+
+from beat.balancer import BalancerRules, Places, Processors, Reading
+from fleet import flow, quota, readings, wire
+from fleet.app import backlog_of
+from fleet.broker import FleetBroker, keys
+from fleet.clock import clock
+from fleet.declarations import Entry, Lane
+from fleet.flow import MINUTE, Counted, minute_of
+from fleet.readings import Readings
+from fleet.window import elastic_of, window
+
+_NEVER = wire.from_ms(0)
+_WAITED_MINUTES = 4  # the one that has just begun, and three
+_NICE_ENOUGH = 15  # a weight of a twentieth: such a lane takes what nobody else wants
+_ALL_BUSY = 0.25  # cores; where no more than so many are free, a row waits for one
+
+
+@dataclass(frozen=True)
+class Fleet:
+    """What one look at the fleet says to all entries."""
+
+    now: datetime
+    taken: datetime
+    in_flight: bool
+    counters: str
+    wait: timedelta
+    others: float
+    busy: float
+
+
+class Observer:
+    """Looks over `client`; remembers what rows cost."""
+
+    def __init__(self, broker: FleetBroker, client: redis.Redis, rules: BalancerRules) -> None:
+        self._broker, self._client, self._rules = broker, client, rules
+        self.cores = rules.cores or float(_own_cores())
+        self._costs: dict[str, timedelta] = {}
+        self._measures: dict[str, Mapping[str, int]] = {}
+
+    def look(self) -> Fleet:
+        """One look at the fleet."""
+        latest = readings.latest(self._broker, self._client)
+        now = clock.now() if latest is None else latest.now()
+        minute = minute_of(now)
+        lately, ended = self._counted(range(minute - _WAITED_MINUTES + 1, minute + 1)), self._counted([minute - 1])
+        used = {
+            name: counts["cpu_us"] / (clock.to_real(MINUTE) / timedelta(microseconds=1))
+            for name, counts in ended.of("l").items()
+        }
+        elastic = {lane.name for lane in self._elastic_lanes()}
+        return Fleet(
+            now,
+            _NEVER if latest is None else latest.at,
+            latest is not None and any(queue.in_flight for queue in latest.queues.values()),
+            _digest(latest),
+            max(self._waited(lately), self._waits(latest)),
+            sum(cores for name, cores in used.items() if name not in elastic),
+            sum(used.values()),
+        )
+
+    def read(self, entry: Entry, fleet: Fleet) -> Reading:
+        """What is known of an entry. Raises what its count raises."""
+        elastic = elastic_of(entry)
+        return Reading(
+            now=fleet.now,
+            taken=fleet.taken,
+            window=window(entry, fleet.now),
+            cap=elastic.cap,
+            backlog=max(0, int(backlog_of(entry)())),
+            cost=self._cost(entry, fleet),
+            wait=fleet.wait,
+            in_flight=fleet.in_flight,
+            counters=fleet.counters,
+            room=self._room(entry, fleet),
+        )
+
+    def blind(self, entry: Entry, now: datetime) -> Reading:
+        """What is known of an entry while nothing can be read."""
+        room = Processors(0.0, 0.0, 0.0)
+        span = timedelta(0)
+        return Reading(now, _NEVER, window(entry, now), elastic_of(entry).cap, 0, span, span, False, "", room)
+
+    def _room(self, entry: Entry, fleet: Fleet) -> Processors | Places:
+        name = elastic_of(entry).quota
+        if name is not None:
+            of = self._broker.quotas[name]
+            return Places(of.places, of.reserve, quota.usage(self._broker, of).people)
+        lane = self._lane(entry)
+        niced = lane is not None and lane.nice >= _NICE_ENOUGH
+        return Processors(self.cores, fleet.others, 0.0 if niced else self._rules.reserve)
+
+    def _lane(self, entry: Entry) -> Lane | None:
+        return self._broker.lanes.get(self._broker.get_actor(entry.actor).queue_name)
+
+    def _elastic_lanes(self) -> list[Lane]:
+        lanes = [self._lane(entry) for entry in self._broker.entries.values() if entry.elastic]
+        return [lane for lane in lanes if lane is not None]
+
+    def _counted(self, minutes: Any) -> Counted:
+        with self._client.pipeline(transaction=False) as pipe:
+            for minute in minutes:
+                pipe.hgetall(keys.flow(self._broker.namespace, minute))
+            return flow.summed(pipe.execute())
+
+    def _people(self) -> set[str]:
+        return {queue for lane in self._broker.lanes.values() for queue in lane.people}
+
+    def _waited(self, counted: Counted) -> timedelta:
+        """The worst start of people's jobs: the lower bound of its bucket, which it certainly waited."""
+        lags = [max(of.lags) for name, of in counted.queues.items() if name in self._people() and of.lags]
+        return max((flow.upper(place - 1) for place in lags if place > 0), default=timedelta(0))
+
+    def _waits(self, latest: Readings | None) -> timedelta:
+        if latest is None:
+            return timedelta(0)
+        ages = [queue.oldest_age for name, queue in latest.queues.items() if name in self._people()]
+        return max((age for age in ages if age is not None), default=timedelta(0))
+
+    def _cost(self, entry: Entry, fleet: Fleet) -> timedelta:
+        found: Any = self._client.hgetall(keys.measures(self._broker.namespace, entry.name))
+        told = {name.decode(): int(value) for name, value in found.items()}
+        before = self._measures.get(entry.name, {})
+        self._measures[entry.name] = told
+        if told.get("rows", 0) < before.get("rows", 0):
+            before = {}
+        took = {name: told.get(name, 0) - before.get(name, 0) for name in ("rows", "cpu_us", "wall_us")}
+        known = self._costs.get(entry.name)
+        if took["rows"] > 0:
+            waits_for_cores = elastic_of(entry).quota is None and fleet.busy > self.cores - _ALL_BUSY
+            if known is None or not waits_for_cores:
+                figure = "cpu_us" if waits_for_cores else "wall_us"
+                row = timedelta(microseconds=took[figure] / took["rows"]) * clock.rate
+                known = row if known is None else known + self._rules.smoothing * (row - known)
+                self._costs[entry.name] = known
+        return known or timedelta(0)
+
+
+def _digest(latest: Readings | None) -> str:
+    """The same for two readings in which nothing moved."""
+    told = None if latest is None else replace(latest, at=_NEVER, by="", taken={}, ahead=timedelta(0))
+    return sha256(repr(told).encode()).hexdigest()[:16]
+
+
+def _own_cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

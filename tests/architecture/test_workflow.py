@@ -1,0 +1,63 @@
+"""The GitHub workflow without GitHub: it fits the schema, may only read, and runs what the README says to run."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).parent.parent.parent
+PATH = ROOT / ".github/workflows/ci.yml"
+TEXT = PATH.read_text()
+WORKFLOW: dict[str, Any] = yaml.safe_load(TEXT)
+
+
+def commands(job: str) -> list[str]:
+    return [step["run"] for step in WORKFLOW["jobs"][job]["steps"] if "run" in step]
+
+
+def test_it_fits_the_schema_of_workflows() -> None:
+    check = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", "vendor.github-workflows", str(PATH)]
+    done = subprocess.run(check, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_it_may_read_the_tree_and_nothing_else() -> None:
+    assert WORKFLOW["permissions"] == {"contents": "read"}
+    assert not [job for job in WORKFLOW["jobs"].values() if "permissions" in job]
+    assert "secrets." not in TEXT and "pull_request_target" not in TEXT
+
+
+def test_every_action_is_pinned_to_a_commit_and_says_its_version() -> None:
+    used = re.findall(r"uses: (.*)", TEXT)
+    assert used
+    for action in used:
+        assert re.fullmatch(r"[\w./-]+@[0-9a-f]{40}  # v\d+(\.\d+)*", action), action
+
+
+def test_it_runs_make_test_on_every_python_from_the_lowest_on() -> None:
+    pythons = WORKFLOW["jobs"]["test"]["strategy"]["matrix"]["python"]
+    lowest = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["requires-python"].removeprefix(">=")
+    assert pythons[0] == lowest
+    assert pythons == [f"3.{minor}" for minor in range(int(lowest.split(".")[1]), 15)]
+    assert any(command.startswith("make test") for command in commands("test"))
+
+
+def test_it_brings_the_compose_file_up_until_healthy_and_down_by_its_drains() -> None:
+    lines = commands("compose")
+    up = next(place for place, line in enumerate(lines) if re.search(r"docker compose .*up --wait", line))
+    down = next(place for place, line in enumerate(lines) if re.search(r"docker compose .*down$", line))
+    assert up < down and "--timeout" not in lines[down], "a time-out of its own would overrule the stop graces"
+
+
+@pytest.mark.skipif(not shutil.which("zizmor"), reason="zizmor is not installed: the workflow was not audited by it")
+def test_zizmor_finds_nothing() -> None:
+    done = subprocess.run(["zizmor", "--offline", str(PATH)], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stdout + done.stderr

@@ -1,0 +1,123 @@
+"""`python -m tests.benchmarks.peers [--only NAME] [--peer NAME] [--rounds N] [--json FILE]`: Nightshift beside others.
+
+Each library runs in an environment of its own, made from hashed requirements (`make bench-peers`), on one embedded
+Valkey without persistence. Contenders take turns; medians are printed. What a library cannot do is said in its place.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import statistics
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import redis
+from rich.console import Console
+from rich.table import Table
+
+from fleet import embedded
+from tests.benchmarks.peers.measures import MEASURES, Measure
+from tests.benchmarks.peers.stage import CONTENDERS, Contender, Failed, running
+
+Cell = dict[str, list[float]] | str
+
+
+def main() -> None:
+    """Measure, print, and write what was measured."""
+    parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.peers", description=__doc__)
+    parser.add_argument("--only", default="", metavar="NAME", help="only measures with this in their name")
+    parser.add_argument("--peer", default="", metavar="NAME", help="only contenders with this in their label")
+    parser.add_argument("--rounds", type=int, default=3, metavar="N")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="where the figures go, for docs/benchmarks.md")
+    asked = parser.parse_args()
+    measures = [one for one in MEASURES if asked.only in one.name]
+    contenders = [one for one in CONTENDERS if asked.peer in one.label and one.installed]
+    with (
+        tempfile.TemporaryDirectory(prefix="fleet-peers-") as folder,
+        embedded.servers(Path(folder), embedded.Wanted(valkey=True, postgres=False)) as urls,
+    ):
+        redis.Redis.from_url(urls.redis_url).config_set("appendonly", "no")
+        figures = {one.name: _play(one, contenders, urls.redis_url, Path(folder), asked.rounds) for one in measures}
+        machine = _machine(urls.redis_url, contenders)
+    _show(measures, contenders, figures, machine)
+    if asked.json:
+        told = {"machine": machine, "rounds": asked.rounds, "measured": time.strftime("%Y-%m-%d"), "figures": figures}
+        told["works"] = {one.name: [one.work, one.unit, one.higher_is_better] for one in measures}
+        asked.json.write_text(json.dumps(told, indent=1) + "\n")
+
+
+def _play(measure: Measure, contenders: list[Contender], url: str, folder: Path, rounds: int) -> dict[str, Cell]:
+    found: dict[str, Cell] = {}
+    print(f"{measure.name}: {measure.work} (load average {os.getloadavg()[0]:.2f})", flush=True)
+    for turn in range(rounds if measure.name not in ("kill", "schedulers") else 1):
+        for contender in contenders[turn % len(contenders) :] + contenders[: turn % len(contenders)]:
+            if isinstance(found.get(contender.label), str):
+                continue
+            _measured(measure, contender, url, folder, found)
+    return found
+
+
+def _measured(measure: Measure, contender: Contender, url: str, folder: Path, found: dict[str, Cell]) -> None:
+    own = folder / contender.label.split(",")[0]
+    own.mkdir(exist_ok=True)
+    try:
+        with running(contender, url, own) as run:
+            seen = measure.measure(run)
+    except (Failed, subprocess.TimeoutExpired) as error:
+        found[contender.label] = str(error)[:200]
+        print(f"  {contender.label}: {error}", flush=True)
+        return
+    print(f"  {contender.label}: " + ", ".join(f"{name} {value:,.4g}" for name, value in seen.items()), flush=True)
+    cell: Any = found.setdefault(contender.label, {})
+    for name, value in seen.items():
+        cell.setdefault(name, []).append(value)
+
+
+def _machine(url: str, contenders: list[Contender]) -> dict[str, str]:
+    server: Any = redis.Redis.from_url(url).info("server")
+    ask = "import importlib.metadata as m, sys; print(m.version(sys.argv[1]))"
+    versions = {
+        one.environment: subprocess.run([one.python, "-c", ask, one.environment], capture_output=True, text=True).stdout
+        for one in contenders
+        if one.environment
+    }
+    return {
+        "python": platform.python_version(),
+        "server": f"{server.get('server_name', 'redis')} {server.get('valkey_version', server['redis_version'])}",
+        "cpus": f"{len(os.sched_getaffinity(0))}, {platform.machine()}",
+        **{name: version.strip() for name, version in versions.items()},
+    }
+
+
+def _show(
+    measures: list[Measure], contenders: list[Contender], figures: dict[str, dict[str, Cell]], machine: dict[str, str]
+) -> None:
+    console = Console(width=160)
+    console.print(", ".join(f"{name} {value}" for name, value in machine.items()))
+    for measure in measures:
+        table = Table(title=f"{measure.name}: {measure.work}")
+        table.add_column("library")
+        table.add_column(f"median (lowest to highest), {measure.unit}".rstrip(", "), overflow="fold")
+        for contender in contenders:
+            table.add_row(contender.label, _told(figures[measure.name].get(contender.label, "not measured")))
+        console.print(table)
+
+
+def _told(cell: Cell) -> str:
+    if isinstance(cell, str):
+        return cell
+    parts = []
+    for name, values in cell.items():
+        spread = f" ({min(values):,.3g} to {max(values):,.3g})" if len(values) > 1 else ""
+        parts.append(f"{name} {statistics.median(values):,.4g}{spread}")
+    return "; ".join(parts)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,164 @@
+"""The example overlay without a cluster: it renders, each object fits its schema, and each pod is what a lane needs."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+import jsonschema
+import kubernetes_validate
+import pytest
+import typer.main
+import yaml
+
+from config.lanes import LANES
+from config.settings import Settings
+from fleet.cli import cli
+from fleet.declarations import PAST_DRAIN
+from tests.deploy.kubernetes import EXAMPLE, FOLDER, NO_KUBECTL, Workload, lanes, named, of_kind, rendered, workloads
+
+pytestmark = pytest.mark.skipif(NO_KUBECTL is not None, reason=NO_KUBECTL or "")
+
+OLDEST, NEWEST = "1.30", "1.37"  # preStop's `sleep` came with 1.30
+BY_NAME = {lane.name: lane for lane in LANES}
+
+
+@pytest.mark.parametrize("version", [OLDEST, NEWEST])
+def test_every_object_fits_the_schema_of_the_oldest_and_the_newest_kubernetes(version: str) -> None:
+    for document in rendered():
+        if document["kind"] != "ScaledObject":
+            kubernetes_validate.validate(document, version, strict=True)
+
+
+def test_every_scaled_object_fits_its_schema() -> None:
+    schema = json.loads((FOLDER.parents[2] / "tests/deploy/scaled_object.schema.json").read_text())
+    for document in of_kind("ScaledObject"):
+        jsonschema.validate(document, schema)
+
+
+def test_every_lane_has_one_deployment_and_the_beat_has_three_replicas() -> None:
+    assert set(lanes()) == set(BY_NAME)
+    assert len([load for load in workloads() if load.command[1] == "work"]) == len(LANES)
+    assert named("Deployment", "beat")["spec"]["replicas"] == 3
+
+
+def test_every_pod_has_time_for_its_drain_after_its_pause() -> None:
+    for name, load in lanes().items():
+        assert "preStop" in load.container["lifecycle"], name
+        assert load.left_for_the_drain >= BY_NAME[name].drain + PAST_DRAIN, name
+
+
+def test_every_pod_may_do_no_more_than_it_needs() -> None:
+    for load in workloads():
+        pod, container = load.pod, load.container
+        assert pod["automountServiceAccountToken"] is False, load.name
+        assert pod["enableServiceLinks"] is False, "a Service's variables would be read as FLEET_… settings"
+        assert pod["securityContext"]["runAsNonRoot"] is True
+        assert pod["securityContext"]["runAsUser"] > 0
+        assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+        assert container["securityContext"] == {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+        }, load.name
+        assert not {"hostNetwork", "hostPID", "hostIPC"} & pod.keys()
+
+
+def test_every_pod_can_write_where_boards_and_metrics_stand_and_nowhere_else() -> None:
+    for load in workloads():
+        volumes = {volume["name"]: volume for volume in load.pod["volumes"]}
+        writable = {
+            mount["mountPath"]: volumes[mount["name"]]
+            for mount in load.container["volumeMounts"]
+            if not mount.get("readOnly")
+        }
+        assert set(writable) == {"/dev/shm", "/tmp"}, load.name
+        assert writable["/dev/shm"]["emptyDir"]["medium"] == "Memory"
+        assert all("sizeLimit" in volume["emptyDir"] for volume in writable.values())
+
+
+def test_every_container_says_what_it_needs_and_what_it_may_take() -> None:
+    for load in workloads():
+        resources = load.container["resources"]
+        for part in ("requests", "limits"):
+            assert set(resources[part]) == {"cpu", "memory"}, load.name
+
+
+def test_every_pod_that_runs_on_has_three_probes_and_a_disruption_budget() -> None:
+    budgets = {b["metadata"]["name"]: b["spec"] for b in of_kind("PodDisruptionBudget")}
+    for load in workloads():
+        if load.document["kind"] == "Job":
+            continue
+        for probe, page in (("startupProbe", "/healthz"), ("livenessProbe", "/healthz"), ("readinessProbe", "/")):
+            assert load.container[probe]["httpGet"]["path"].startswith(page), load.name
+        assert budgets[load.name]["selector"]["matchLabels"].items() <= load.labels.items()
+        assert load.labels["app.kubernetes.io/component"] == "beat" or budgets[load.name]["maxUnavailable"] == 1
+
+
+def test_a_lane_is_live_while_it_turns_and_ready_only_while_it_consumes() -> None:
+    for load in [*lanes().values(), Workload(named("Deployment", "beat"))]:
+        ports = {port["name"]: port["containerPort"] for port in load.container["ports"]}
+        assert str(ports["metrics"]) == settings_of(load)["FLEET_METRICS_PORT"]
+        assert settings_of(load)["FLEET_METRICS_HOST"] == "0.0.0.0"
+        assert load.container["livenessProbe"]["httpGet"] == {"path": "/healthz", "port": "metrics"}
+        assert load.container["readinessProbe"]["httpGet"] == {"path": "/readyz", "port": "metrics"}
+
+
+def settings_of(load: Workload) -> dict[str, str]:
+    configured: dict[str, str] = {}
+    for source in load.container["envFrom"]:
+        if "configMapRef" in source:
+            configured |= named("ConfigMap", source["configMapRef"]["name"])["data"]
+    return configured
+
+
+def test_settings_are_ones_that_are_read_and_secrets_are_only_referred_to() -> None:
+    known = {
+        str(field.validation_alias) if field.validation_alias else f"FLEET_{name}".upper()
+        for name, field in Settings.model_fields.items()
+    }
+    for load in workloads():
+        assert set(settings_of(load)) <= known, load.name
+        assert "env" not in load.container
+        assert any("secretRef" in source for source in load.container["envFrom"]), load.name
+    assert not list(of_kind("Secret"))
+    for path in FOLDER.rglob("*.yaml"):
+        assert not re.search(r"://[^$\s:/]+:[^$\s]+@|(?i:password|_key|secret_key):\s*\S", path.read_text()), path
+
+
+def test_one_line_says_which_release_runs_and_it_is_never_latest() -> None:
+    images = {load.container["image"] for load in workloads()}
+    (image,) = images
+    assert re.search(r"(:[\w][\w.-]*|@sha256:[0-9a-f]{64})$", image) and not image.endswith(":latest")
+    (set_by,) = yaml.safe_load((EXAMPLE / "kustomization.yaml").read_text())["images"]
+    assert image == f"{set_by['newName']}:{set_by['newTag']}"
+
+
+def test_every_command_is_one_that_the_command_line_takes() -> None:
+    group = typer.main.get_command(cli)
+    for load in workloads():
+        program, command, *arguments = load.command
+        assert program == "fleet"
+        group.commands[command].make_context(command, arguments)  # type: ignore[attr-defined]
+
+
+def test_nothing_is_reachable_and_nothing_is_reached_that_no_policy_names() -> None:
+    policies = {policy["metadata"]["name"]: policy["spec"] for policy in of_kind("NetworkPolicy")}
+    denied = policies["default-deny"]
+    assert set(denied) == {"podSelector", "policyTypes"} and denied["policyTypes"] == ["Ingress", "Egress"]
+    for load in workloads():
+        assert selects(denied, load), load.name
+        assert selects(policies["to-servers"], load)
+        reaches = load.command[1] == "work"
+        assert selects(policies["to-the-world"], load) == reaches, load.name
+        assert selects(policies["from-prometheus"], load) == (reaches or load.name == "beat")
+        assert selects(policies["console-from-ingress"], load) == (load.name == "console")
+    (world,) = policies["to-the-world"]["egress"]
+    assert "169.254.0.0/16" in world["to"][0]["ipBlock"]["except"], "a cloud's metadata service gives out credentials"
+
+
+def selects(policy: dict[str, Any], load: Workload) -> bool:
+    selector = policy["podSelector"]
+    matched = selector.get("matchLabels", {}).items() <= load.labels.items()
+    return matched and all(load.labels.get(e["key"]) in e["values"] for e in selector.get("matchExpressions", ()))

@@ -1,0 +1,75 @@
+"""`fleet check` holds the grace of every Deployment of a lane against the lane's drain."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.fleet.conftest import Fleet, WriteApp
+from tests.fleet.test_check import findings
+
+DEPLOYMENT = """
+apiVersion: apps/v1
+kind: Deployment
+metadata: {{name: main-lane}}
+spec:
+  template:
+    spec:
+      {grace}
+      containers:
+        - name: fleet
+          command: [fleet, work, main]
+          {stop}
+"""
+PATCH = """
+kind: Deployment
+metadata: {name: main-lane}
+spec: {template: {spec: {terminationGracePeriodSeconds: 20}}}
+"""
+
+
+def write(root: Path, text: str, name: str = "base/lane.yaml") -> None:
+    path = root / "config/deploy/kubernetes" / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+
+
+@pytest.mark.parametrize(
+    ("grace", "stop", "needed"),
+    [
+        ("terminationGracePeriodSeconds: 44", "", "give 0:00:45 or more"),
+        ("", "", "terminationGracePeriodSeconds 0:00:30 is shorter"),
+        ("terminationGracePeriodSeconds: 49", "lifecycle: {preStop: {sleep: {seconds: 5}}}", "give 0:00:50 or more"),
+    ],
+)
+def test_a_pod_killed_before_its_lane_has_drained_is_found(
+    fleet: Fleet, write_app: WriteApp, grace: str, stop: str, needed: str
+) -> None:
+    root = write_app()
+    write(root, DEPLOYMENT.format(grace=grace, stop=stop))
+    (finding,) = findings(fleet, root)
+    assert "config/deploy/kubernetes/base/lane.yaml, Deployment 'main-lane'" in finding
+    assert needed in finding
+
+
+def test_a_pod_with_time_for_its_pause_and_its_drain_is_not(fleet: Fleet, write_app: WriteApp) -> None:
+    root = write_app()
+    stop = "lifecycle: {preStop: {sleep: {seconds: 5}}}"
+    write(root, DEPLOYMENT.format(grace="terminationGracePeriodSeconds: 50", stop=stop))
+    assert findings(fleet, root) == []
+
+
+def test_a_patch_that_shortens_the_grace_is_found_in_its_own_file(fleet: Fleet, write_app: WriteApp) -> None:
+    root = write_app()
+    write(root, DEPLOYMENT.format(grace="terminationGracePeriodSeconds: 60", stop=""))
+    write(root, PATCH, "overlays/here/patch.yaml")
+    (finding,) = findings(fleet, root)
+    assert finding.startswith("config/deploy/kubernetes/overlays/here/patch.yaml")
+
+
+def test_a_file_that_is_no_yaml_is_a_finding(fleet: Fleet, write_app: WriteApp) -> None:
+    root = write_app()
+    write(root, "kind: [")
+    (finding, *_) = findings(fleet, root)
+    assert "lane.yaml is no YAML" in finding
