@@ -28,12 +28,12 @@ BY_KIND: Mapping[str, str] = {
 }
 
 
-def mends(alert: Alert, reading: Readings | None) -> str:
-    """One or two sentences."""
+def mends(alert: Alert, reading: Readings | None, told: str = "") -> str:
+    """One or two sentences; what is `told` of its kind elsewhere stands in for what is known of it here."""
     one = alert.finding
     queue = None if reading is None or reading.stale else reading.queues.get(one.subject)
     flow = _by_flow(queue) if queue is not None and one.kind in _BY_FLOW else None
-    return flow or BY_KIND.get(one.kind, "Nobody wrote down whether it does.")
+    return flow or told or BY_KIND.get(one.kind, "Nobody wrote down whether it does.")
 
 
 def _by_flow(queue: QueueReading) -> str | None:

@@ -27,7 +27,7 @@ _NO_BEAT = "beat_deposed"
 
 @dataclass(frozen=True)
 class Problem:
-    """One thing that is wrong; `runbook` is a place on the runbook's page, `since` night time where it is known."""
+    """One thing that is wrong; `place` is one on the runbook's page, `since` night time where it is known."""
 
     what: str
     hurt: str
@@ -36,7 +36,7 @@ class Problem:
     tone: str = "bad"
     lane: str = ""
     since: datetime | None = None
-    runbook: str = ""
+    place: str = ""
 
 
 def problems(desk: Desk, lanes: Sequence[LaneRow], reports: Sequence[Report]) -> list[Problem]:
@@ -60,11 +60,11 @@ def of_alert(desk: Desk, alert: Alert, reading: Readings | None) -> Problem:
     return Problem(
         f"{kind}, {one.subject}: {one.figure} {one.found}, threshold {one.threshold}.",
         f"{one.means[:1].upper()}{one.means[1:]}",
-        (advice.mends if advice else "") or mends(alert, reading),
+        mends(alert, reading, advice.mends if advice else ""),
         advice.act if advice else f"The runbook says nothing of {one.kind}; explain {one.lane or one.subject} instead.",
         lane=one.lane,
         since=alert.since,
-        runbook=advice.anchor if advice else "",
+        place=advice.anchor if advice else "",
     )
 
 
@@ -87,7 +87,7 @@ def _no_leader(desk: Desk) -> Problem:
         "Whoever waits for tonight's work: syncs, audits, invoices. What was sent already goes on.",
         "Yes, if another replica runs: it leads within six seconds, and catches up as each entry says.",
         "If no replica runs, start `fleet beat`. If one runs and does not lead, its /healthz says why.",
-        runbook=advice.anchor if advice else "",
+        place=advice.anchor if advice else "",
     )
 
 
@@ -102,7 +102,7 @@ def _unwatched(desk: Desk, reading: Readings | None) -> list[Problem]:
             "Whoever relies on being told. Jobs run on as before.",
             "Yes, as soon as a beat leads, or the lane that runs check_queue_health is served.",
             "Look at the beats and at housekeeping; both take readings, each by itself.",
-            runbook=advice.anchor if advice else "",
+            place=advice.anchor if advice else "",
         )
     ]
 
