@@ -7,7 +7,7 @@ Message options of Nightshift: `entry` and `slot` on the message of a slot, `ori
 job which was cut off (its id is the job's and `-lost`): instead of the body, `on_lost` of its actor is called.
 A chunk of an elastic entry has `entry`, its chain's number `chain` and which seed of that chain it comes of,
 `generation`; and `expires_at`, the end of its night.
-`left` counts how often workers of another release, which could not run it, left a message to others.
+`left` is the real instant from which on workers of a release that could not run a message left it to others.
 `delivery` is never sent: on what `on_lost` is called with it names the one delivery that was cut off, where another may
 be running.
 

@@ -16,6 +16,7 @@ from tests.benchmarks import (
     backlogs,
     beat,
     board,
+    console,
     drain,
     fan_out,
     idle_queues,
@@ -46,6 +47,7 @@ _ALONE = {
     "backlogs": "a small customer beside another's 10,000 documents, and the queries over a million rows",
     "beat": "one fire, 1,000 due at one instant, 10,000 held",
     "board": "what the in-flight board costs a job",
+    "console": "what each page of the console costs Redis while a million messages wait",
     "probe": "what reading 50 queues of a million messages costs the server",
     "log-lines": "what scrubbing costs a log line",
     "lookups": "scans of categories a document, read for each and kept",
@@ -77,7 +79,8 @@ def _measure(claims: list[Claim], rounds: int, *, only: str) -> None:
     url = os.environ.get("FLEET_REDIS_URL", "")
     wanted = embedded.Wanted(
         valkey=not url,
-        postgres=only in "lookups" or only in "backlogs" or any(claim.wants_database for claim in claims),
+        postgres=any(only in name for name in ("lookups", "backlogs", "console"))
+        or any(claim.wants_database for claim in claims),
     )
     with (
         tempfile.TemporaryDirectory(prefix="fleet-bench-") as folder,
@@ -91,6 +94,9 @@ def _measure(claims: list[Claim], rounds: int, *, only: str) -> None:
         report.show(outcomes, stage.client, rounds)
         if only in "beat":
             beat.report(stage, rounds)
+        if only in "console":
+            assert started.database_url is not None
+            console.report(stage.redis_url, started.database_url)
         if only in "probe":
             probing.report(stage, rounds)
         if only in "lookups":
