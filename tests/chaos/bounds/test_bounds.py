@@ -187,10 +187,10 @@ def test_workers_die_hosts_vanish_deadlines_are_missed_and_each_row_is_terminal_
                     one.resume()
     send(environment, engine, ["host", "deaf", "deaf", "slow", "well"])
     until_running(engine)
-    wait_until(lambda: any(not host.is_running() or host.status() == psutil.STATUS_ZOMBIE for host in hosts), 20)
+    wait_until(lambda: any(not host.is_running() or host.status() == psutil.STATUS_ZOMBIE for host in hosts), 90)
     start("work", "jobs")
     bodies = keys.bodies(environment.namespace, "parcels")
-    wait_until(lambda: not redis_client.exists(bodies) and "running" not in states(engine), 60)
+    wait_until(lambda: not redis_client.exists(bodies) and "running" not in states(engine), 120)
     judge(engine, limit, say)
 
 
