@@ -31,7 +31,7 @@ PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 NAMES = {page: str(page.relative_to(ROOT)) for page in PAGES}
 BLOCKS = {page: blocks(page.read_text()) for page in PAGES}
 # Programs that a page may name beside ours; nothing of theirs is checked but what `_others` looks at.
-OTHERS = ("docker", "kubectl", "uv", "pip", "git", "curl", "openssl")
+OTHERS = ("docker", "kubectl", "uv", "pip", "git", "curl", "openssl", "mkdir", "touch")
 FLEET: Any = typer.main.get_command(cli)
 TARGETS = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
 
@@ -58,11 +58,23 @@ def test_every_block_says_what_it_is_written_in_or_that_it_is_an_output() -> Non
         assert fences == 2 * visible, f"{NAMES[page]}: a block is not closed, or is indented"
 
 
+def needed(page: Path) -> list[str]:
+    """The packages that a page says it needs beyond ours; each has to be one of the tests' tools."""
+    found = re.search(r"<!-- needs ([\w, ]+) -->", page.read_text())
+    names = re.split(r",\s*", found[1]) if found else []
+    tools = tomllib.loads((ROOT / "pyproject.toml").read_text())["dependency-groups"]["dev"]
+    assert set(names) <= {re.split(r"[><=\[]", tool)[0] for tool in tools}
+    return names
+
+
 RUN = [page for page in PAGES if any(block.language in ("python", "sh", "console") for block in BLOCKS[page])]
 
 
 @pytest.mark.parametrize("page", RUN, ids=lambda page: NAMES[page])
 def test_the_code_of_a_page_runs(page: Path, environment: Environment, tmp_path: Path) -> None:
+    for package in needed(page):
+        if importlib.util.find_spec(package) is None:
+            pytest.skip(f"{NAMES[page]} runs with {package}, of the group dev, which is not installed here")
     own = OWN in page.read_text()
     here = tmp_path / "shop"
     here.mkdir()
@@ -102,7 +114,7 @@ def fault_of(command: Command) -> str | None:
         case _ if program in OTHERS:
             return _others(arguments)
         case _ if program.startswith(".venv/bin/"):
-            return None
+            return fault_of(Command((program.removeprefix(".venv/bin/"), *arguments), command.line))
     return f"{program} is none of ours, and none of {', '.join(OTHERS)}"
 
 
@@ -136,7 +148,7 @@ def _python(arguments: list[str]) -> str | None:
 def _others(arguments: list[str]) -> str | None:
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     for argument in arguments:
-        wanted = re.search(r"nightshift\[([\w,]+)\]", argument)
+        wanted = re.search(r"^(?:nightshift|\.)\[([\w,]+)\]", argument)
         if wanted and not set(wanted[1].split(",")) <= set(extras):
             return f"there is no extra {wanted[1]}"
         if argument.startswith(("config/", "docs/", "requirements")) and not (ROOT / argument).exists():

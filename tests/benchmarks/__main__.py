@@ -27,6 +27,7 @@ from tests.benchmarks import (
     probing,
     relay,
     report,
+    scaling,
     sleepers,
     uploads,
 )
@@ -51,6 +52,7 @@ _ALONE = {
     "probe": "what reading 50 queues of a million messages costs the server",
     "log-lines": "what scrubbing costs a log line",
     "lookups": "scans of categories a document, read for each and kept",
+    "scaling": "what one more job, message, process and row costs",
     "uploads": "a person's uploads while a full backlog drains",
 }
 _LINES = {claim.name: claim.work for claim in CLAIMS} | _ALONE
@@ -79,7 +81,7 @@ def _measure(claims: list[Claim], rounds: int, *, only: str) -> None:
     url = os.environ.get("FLEET_REDIS_URL", "")
     wanted = embedded.Wanted(
         valkey=not url,
-        postgres=any(only in name for name in ("lookups", "backlogs", "console"))
+        postgres=any(only in name for name in ("lookups", "backlogs", "console", "scaling"))
         or any(claim.wants_database for claim in claims),
     )
     with (
@@ -105,6 +107,9 @@ def _measure(claims: list[Claim], rounds: int, *, only: str) -> None:
         if only in "backlogs":
             assert started.database_url is not None
             backlogs.report(started.database_url)
+        if only in "scaling":
+            assert started.database_url is not None
+            scaling.report(stage, started.database_url)
         if only in "uploads":
             uploads.report(stage)
     if only in "board":
