@@ -32,7 +32,8 @@ STYLE = """
 .night .expired { fill: var(--bad); fill-opacity: .25; stroke: var(--bad); stroke-dasharray: 2 2; }
 .night .held { fill: var(--held); fill-opacity: .45; stroke: none; }
 .night .released { fill: var(--free); fill-opacity: .3; stroke: none; }
-.night .scheduled { fill: none; stroke: currentColor; stroke-opacity: .7; stroke-dasharray: 4 3; }
+.night .scheduled { fill: currentColor; fill-opacity: .1; stroke: currentColor; stroke-opacity: .7;
+  stroke-dasharray: 4 3; }
 .night .coalesced { fill: currentColor; fill-opacity: .45; stroke: none; }
 .night .paused { fill: currentColor; fill-opacity: .14; stroke: currentColor; stroke-opacity: .5; }
 .night .allowed { fill: var(--free); fill-opacity: .75; } .night .none-allowed { fill: var(--held); fill-opacity: .8; }
@@ -211,9 +212,7 @@ def _step(drawing: _Drawing, step: Step, most: int) -> None:
     bar = SubElement(drawing.root, "rect", {"class": "allowed" if step.places else "none-allowed", **box})
     bar.set("fill-opacity", ".5")
     told = drawing.timeline.night.told
-    SubElement(
-        bar, "title"
-    ).text = f"{told(step.begins)}–{told(step.ends)}: {step.places} of {most} allowed, {step.reason}: {step.text}"
+    SubElement(bar, "title").text = f"{told(step.begins)}–{told(step.ends)}: {step.told(most)}"
 
 
 def _overlaps(drawing: _Drawing) -> None:
