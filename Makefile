@@ -14,7 +14,7 @@ LOWEST_TESTS ?= $(LOWEST_CORE) tests/workers tests/beat
 SIDE_BY_SIDE := -n 2 --dist loadfile
 NIGHTS := tests/night tests/chaos/test_night.py
 
-.PHONY: help night up test test-lowest soak bench check clean
+.PHONY: help night up test test-lowest soak bench bench-peers check clean
 
 help:  ## what can be made
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -39,6 +39,16 @@ soak: $(DEV_STAMP)  ## the long tests: whole nights with a guard taken out
 
 bench: $(DEV_STAMP)  ## ratios against stock Dramatiq and huey, measured side by side in one run (BENCH_ARGS="--rounds 1")
 	$(BIN)/python -m tests.benchmarks $(BENCH_ARGS)
+
+PEERS := $(notdir $(basename $(wildcard requirements-peers/*.txt)))
+
+bench-peers: $(DEV_STAMP) $(PEERS:%=.venv/peers/%/.installed)  ## the same work by celery, rq, arq, taskiq, huey and saq, in one run of about an hour (BENCH_ARGS)
+	$(BIN)/python -m tests.benchmarks.peers $(BENCH_ARGS)
+
+.venv/peers/%/.installed: requirements-peers/%.txt $(DEV_STAMP)
+	$(PYTHON) -m venv .venv/peers/$*
+	.venv/peers/$*/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r $<
+	@touch $@
 
 check: $(DEV_STAMP)  ## ruff, mypy, import-linter, fleet check
 	$(BIN)/ruff format --check .

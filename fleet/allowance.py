@@ -145,6 +145,12 @@ def decisions(broker: FleetBroker, entry: str, since: datetime) -> list[Decision
     return found[max(0, before - 1) :]
 
 
+def last_decisions(broker: FleetBroker, entry: str, most: int) -> list[Decision]:
+    """The last decisions of an entry, newest first, at most so many."""
+    rows: Any = broker.client.xrevrange(keys.decisions(broker.namespace, entry), count=most)
+    return [decision for _, row in rows if (decision := _decision(entry, row)) is not None]
+
+
 def hold(broker: FleetBroker, entry: Entry, until: datetime, *, by: str, because: str) -> Hold | None:
     """Let no chain of an entry begin another chunk until an instant; returns the hold that stood before.
 

@@ -15,7 +15,9 @@ from sqlalchemy.exc import SQLAlchemyError
 from fleet import alerts, readings, runs
 from fleet.alerts import Alert
 from fleet.console.desk import Desk
+from fleet.console.mending import mends
 from fleet.console.pages.lanes import LaneRow
+from fleet.readings import Readings
 from fleet.runs import RunsUnreadable
 from fleet.views import span
 from fleet.workers.presence import Report
@@ -25,7 +27,7 @@ _NO_BEAT = "beat_deposed"
 
 @dataclass(frozen=True)
 class Problem:
-    """One thing that is wrong; `runbook` is a place on the runbook's page, `since` night time where it is known."""
+    """One thing that is wrong; `place` is one on the runbook's page, `since` night time where it is known."""
 
     what: str
     hurt: str
@@ -34,36 +36,35 @@ class Problem:
     tone: str = "bad"
     lane: str = ""
     since: datetime | None = None
-    runbook: str = ""
+    place: str = ""
 
 
 def problems(desk: Desk, lanes: Sequence[LaneRow], reports: Sequence[Report]) -> list[Problem]:
     """The worst first."""
-    open_now = alerts.open_alerts(desk.broker)
+    open_now, reading = alerts.open_alerts(desk.broker), readings.latest(desk.broker)
     told = {alert.finding.lane for alert in open_now if alert.finding.kind == "queue_unserved"}
     found = []
     if not any(report.kind == "beat" and report.leads for report in reports):
         found.append(_no_leader(desk))
     if not any(alert.finding.kind == "probe_stale" for alert in open_now):
-        found += _unwatched(desk)
-    found += [of_alert(desk, alert) for alert in open_now]
+        found += _unwatched(desk, reading)
+    found += [of_alert(desk, alert, reading) for alert in open_now]
     found += [_unserved(row) for row in lanes if not row.serving and row.lane.name not in told]
     return sorted(found, key=lambda problem: problem.tone != "bad")
 
 
-def of_alert(desk: Desk, alert: Alert) -> Problem:
-    """An open alert, with what the runbook says of its kind."""
+def of_alert(desk: Desk, alert: Alert, reading: Readings | None) -> Problem:
+    """An open alert, with what the runbook says of its kind, and what the last reading says of its queue."""
     one, advice = alert.finding, desk.runbook.find(alert.runbook)
     kind = one.kind.replace("_", " ").capitalize()
-    unknown = f"The runbook says nothing of {one.kind}."
     return Problem(
         f"{kind}, {one.subject}: {one.figure} {one.found}, threshold {one.threshold}.",
         f"{one.means[:1].upper()}{one.means[1:]}",
-        advice.mends if advice else unknown,
-        advice.act if advice else unknown,
+        mends(alert, reading, advice.mends if advice else ""),
+        advice.act if advice else f"The runbook says nothing of {one.kind}; explain {one.lane or one.subject} instead.",
         lane=one.lane,
         since=alert.since,
-        runbook=advice.anchor if advice else "",
+        place=advice.anchor if advice else "",
     )
 
 
@@ -86,12 +87,11 @@ def _no_leader(desk: Desk) -> Problem:
         "Whoever waits for tonight's work: syncs, audits, invoices. What was sent already goes on.",
         "Yes, if another replica runs: it leads within six seconds, and catches up as each entry says.",
         "If no replica runs, start `fleet beat`. If one runs and does not lead, its /healthz says why.",
-        runbook=advice.anchor if advice else "",
+        place=advice.anchor if advice else "",
     )
 
 
-def _unwatched(desk: Desk) -> list[Problem]:
-    reading = readings.latest(desk.broker)
+def _unwatched(desk: Desk, reading: Readings | None) -> list[Problem]:
     if reading is not None and not reading.stale:
         return []
     advice = desk.runbook.find("probe_stale")
@@ -102,7 +102,7 @@ def _unwatched(desk: Desk) -> list[Problem]:
             "Whoever relies on being told. Jobs run on as before.",
             "Yes, as soon as a beat leads, or the lane that runs check_queue_health is served.",
             "Look at the beats and at housekeeping; both take readings, each by itself.",
-            runbook=advice.anchor if advice else "",
+            place=advice.anchor if advice else "",
         )
     ]
 

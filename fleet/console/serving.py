@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
+import signal
 import socket
+import sys
 from typing import TYPE_CHECKING
 
 import uvicorn
@@ -70,6 +72,8 @@ def serve(app: App, configured: Settings, host: str, port: int) -> None:
     shown = f"[{host}]" if ":" in host else host
     url = f"http://{shown}:{listening.getsockname()[1]}/"
     log.info("console_started", url=url, login=at.sessions.login, tokens=len(at.tokens))
+    # Uvicorn raises a signal that ended it once more, which would make of an orderly end a process that was killed.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     asyncio.run(uvicorn.Server(config).serve([listening]))
 
 

@@ -12,6 +12,7 @@ what to do cannot be told, and is a finding.
 from __future__ import annotations
 
 import io
+import logging
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -69,8 +70,13 @@ def _sql(script: Script) -> str:
     """What its upgrade says to PostgreSQL."""
     said = io.StringIO()
     options: dict[str, Any] = {"as_sql": True, "output_buffer": said}
-    with Operations.context(MigrationContext.configure(dialect_name="postgresql", opts=options)):
-        script.module.upgrade()
+    said_by_alembic = logging.getLogger("alembic.runtime.migration")
+    before, said_by_alembic.disabled = said_by_alembic.disabled, True  # that it makes SQL is no news here
+    try:
+        with Operations.context(MigrationContext.configure(dialect_name="postgresql", opts=options)):
+            script.module.upgrade()
+    finally:
+        said_by_alembic.disabled = before
     return said.getvalue()
 
 

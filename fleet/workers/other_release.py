@@ -1,17 +1,20 @@
 """Leaves a message that this release cannot run to another: while a deploy rolls, both serve the same queues.
 
-A message whose actor is not declared here, or whose arguments the actor here does not take, goes back with a growing
-delay (1, 2, 4 … 30 s), under its own id and as it was but for a count. A worker that can run it does, at its next turn.
-What nobody could run for half an hour becomes a dead letter. Its body has not begun: that is known, not guessed.
+A message whose actor is not declared here, or whose arguments the actor here does not take, goes back with a short
+delay, under its own id and as it was but for the instant from which on it was left. Whichever worker takes it next and
+can run it does; chance decides which that is, so it comes back soon, four times a second, and where there are many they
+come back more rarely: a process leaves at most 200 a second. What nobody could run for half an hour becomes a dead
+letter. Its body has not begun: that is known, not guessed. The half hour is real time by the clocks of the workers.
 
 Not guaranteed: order, or that a roll which takes longer than half an hour finds each message a worker; the dead letter
-can be requeued. A message that was left long before and is requeued becomes a dead letter again at the first worker
-that cannot run it.
+can be requeued, and becomes one again at the first worker that cannot run it.
 """
 
 from __future__ import annotations
 
 import inspect
+import threading
+from datetime import datetime, timedelta
 from typing import Any
 
 from dramatiq import Actor, Message
@@ -19,15 +22,15 @@ from dramatiq.middleware import SkipMessage
 
 from fleet import wire
 from fleet.broker.ends import End
+from fleet.clock import clock
 from fleet.logs import get_logger
 from fleet.workers.reading import FleetMessage
 
 log = get_logger(__name__)
 
-_LONGEST_MS = 30_000
-LEFT_MOST = 64  # half an hour, as the delays add up
-
-_said: set[tuple[str, str]] = set()
+LEFT_FOR = timedelta(minutes=30)
+_SOONEST = 0.25  # seconds until it comes back
+_APART = 0.005  # seconds between two that a process leaves, where there are many
 
 
 class LeftToAnotherRelease(SkipMessage):
@@ -38,18 +41,46 @@ class LeftToAnotherRelease(SkipMessage):
         self.end = end
 
 
-def left(message: FleetMessage, why: str) -> End | None:
-    """The end that leaves a message to another release; None when it was left often enough."""
-    fetched = Message.decode(message.fetched.body)  # as it lay there, without what hooks put into its options
-    times = fetched.options.get(wire.LEFT, 0)
-    times = times if isinstance(times, int) and times >= 0 else 0
-    if times >= LEFT_MOST or not isinstance(message.actor_name, str):
-        return None
-    if (message.actor_name, why) not in _said:  # once an actor and process: a fan-out brings thousands
-        _said.add((message.actor_name, why))
-        log.warning("message_left_to_another_release", actor=message.actor_name, queue=message.queue_name, why=why)
-    body = fetched.copy(options={wire.LEFT: times + 1}).encode()
-    return message.fetched.end("retry", body, str(min(_LONGEST_MS, 1000 * 2 ** min(times, 10))).encode())
+class OtherReleases:
+    """What one worker process leaves to others."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._next_at = 0.0
+        self._said: set[tuple[str, str]] = set()
+
+    def left(self, message: FleetMessage, why: str) -> End | None:
+        """The end that leaves a message to another release; None when it was left for long enough."""
+        if not isinstance(message.actor_name, str):
+            return None
+        fetched = Message.decode(message.fetched.body)  # as it lay there, without what hooks put into its options
+        now = clock.real_now()
+        since = _since(fetched, now)
+        if now - since >= LEFT_FOR:
+            return None
+        self._say(message, why)
+        body = fetched.copy(options={wire.LEFT: wire.to_ms(since)}).encode()
+        return message.fetched.end("retry", body, str(self._delay_ms()).encode())
+
+    def _delay_ms(self) -> int:
+        with self._lock:
+            now = clock.monotonic()
+            self._next_at = max(now + _SOONEST, self._next_at + _APART)
+            return int((self._next_at - now) * 1000)
+
+    def _say(self, message: FleetMessage, why: str) -> None:
+        """Once an actor and process: a fan-out brings thousands."""
+        with self._lock:
+            known = (message.actor_name, why) in self._said
+            self._said.add((message.actor_name, why))
+        if not known:
+            log.warning("message_left_to_another_release", actor=message.actor_name, queue=message.queue_name, why=why)
+
+
+def _since(message: Message[Any], now: datetime) -> datetime:
+    """From when on a message was left: now, if it was not or says nonsense."""
+    told = wire.instant(message.options.get(wire.LEFT))
+    return now if told is None else min(told, now)
 
 
 def takes(actor: Actor[..., Any], message: FleetMessage) -> bool:

@@ -28,7 +28,7 @@ from fleet.clock import clock
 from fleet.logs import get_logger
 from fleet.workers.board import SlotWriter
 from fleet.workers.lost import after_deadline, after_refusal, run_body
-from fleet.workers.other_release import LEFT_MOST, LeftToAnotherRelease, left, takes
+from fleet.workers.other_release import LeftToAnotherRelease, OtherReleases, takes
 from fleet.workers.reading import FleetMessage, read, unreadable
 from fleet.workers.ready import Ready
 
@@ -49,6 +49,7 @@ class FleetWorkerThread(WorkerThread):
     """Runs one message after the other; whatever one does, the thread goes on."""
 
     pump: Pump
+    others: OtherReleases
     slot: SlotWriter | None = None
     broker: FleetBroker
     work_queue: Ready  # type: ignore[assignment]
@@ -81,9 +82,9 @@ class FleetWorkerThread(WorkerThread):
     def _process(self, fetched: Fetched) -> None:
         message = read(fetched)
         if message.actor_name in self.broker.actors:
-            message.options.pop(wire.LEFT, None)  # a retry is counted anew: this release runs it
+            message.options.pop(wire.LEFT, None)  # this release runs it: a retry of it begins anew
             self.process_message(message)
-        elif (end := left(message, "it is not declared here")) is not None:
+        elif (end := self.others.left(message, "it is not declared here")) is not None:
             self.pump.end(end)
         else:
             self._refuse(message)
@@ -176,10 +177,10 @@ class FleetWorkerThread(WorkerThread):
         except TypeError as error:
             if takes(actor, message):
                 raise
-            end = left(message, "it takes other arguments here")
+            end = self.others.left(message, "it takes other arguments here")
             if end is not None:
                 raise LeftToAnotherRelease(end) from error
-            message.options[wire.LEFT] = LEFT_MOST  # its retries are failures too, and are not left again
+            message.options[wire.LEFT] = 0  # its retries are failures too, and are not left again
             raise
         finally:
             settling.in_body = False

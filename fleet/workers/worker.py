@@ -35,6 +35,7 @@ from fleet.catalogue import publish_catalogue
 from fleet.clock import clock
 from fleet.logs import get_logger
 from fleet.workers.board import Board, SlotWriter
+from fleet.workers.other_release import OtherReleases
 from fleet.workers.reading import read
 from fleet.workers.ready import Ready
 from fleet.workers.thread import FleetWorkerThread
@@ -77,6 +78,7 @@ class FleetWorker(Worker):
         self.most_prefetch = fixed or MOST
         self._lost_after, self.board, self._alone, self._people = lost_after, board, alone, people
         self._watch: Watch | None = None
+        self._others = OtherReleases()
         self.ends: Counter[str] = Counter()
 
     def start(self) -> None:
@@ -193,7 +195,7 @@ class FleetWorker(Worker):
             work_queue=self.work_queue,  # type: ignore[arg-type]
             worker_timeout=self.worker_timeout,
         )
-        thread.pump, thread.slot = self.pump, slot
+        thread.pump, thread.slot, thread.others = self.pump, slot, self._others
         thread.start()
         self.workers.append(thread)
 

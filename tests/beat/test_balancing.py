@@ -166,6 +166,16 @@ def test_it_is_hot_while_people_wait_for_their_jobs_to_start(balance: Balance) -
     )
 
 
+def test_what_was_uploaded_into_an_elastic_lane_and_waits_for_its_like_is_no_heat(balance: Balance) -> None:
+    lane = replace(LANE, queues=("work", "uploads"), people=("uploads",), nice=19)
+    balance.broker.lanes = {"work": lane, "uploads": lane, "desk": PEOPLE}
+    balance.minutes(1, range(6))
+    flow = Flow(balance.client, balance.broker.namespace)
+    flow.started("uploads", timedelta(hours=1))
+    flow._flush()
+    assert balance.minute(1, 6) == "4 calm"
+
+
 def test_cores_that_other_lanes_use_are_not_there(balance: Balance) -> None:
     balance.minutes(1, range(6))
     used = {"l:people:cpu_us": 60_000_000 * 4, "l:lane:cpu_us": 60_000_000 * 9}

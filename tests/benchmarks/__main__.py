@@ -16,11 +16,13 @@ from tests.benchmarks import (
     backlogs,
     beat,
     board,
+    console,
     drain,
     fan_out,
     idle_queues,
     latency_idle,
     latency_steady,
+    log_lines,
     lookups,
     probing,
     relay,
@@ -45,7 +47,9 @@ _ALONE = {
     "backlogs": "a small customer beside another's 10,000 documents, and the queries over a million rows",
     "beat": "one fire, 1,000 due at one instant, 10,000 held",
     "board": "what the in-flight board costs a job",
+    "console": "what each page of the console costs Redis while a million messages wait",
     "probe": "what reading 50 queues of a million messages costs the server",
+    "log-lines": "what scrubbing costs a log line",
     "lookups": "scans of categories a document, read for each and kept",
     "uploads": "a person's uploads while a full backlog drains",
 }
@@ -75,7 +79,8 @@ def _measure(claims: list[Claim], rounds: int, *, only: str) -> None:
     url = os.environ.get("FLEET_REDIS_URL", "")
     wanted = embedded.Wanted(
         valkey=not url,
-        postgres=only in "lookups" or only in "backlogs" or any(claim.wants_database for claim in claims),
+        postgres=any(only in name for name in ("lookups", "backlogs", "console"))
+        or any(claim.wants_database for claim in claims),
     )
     with (
         tempfile.TemporaryDirectory(prefix="fleet-bench-") as folder,
@@ -89,6 +94,9 @@ def _measure(claims: list[Claim], rounds: int, *, only: str) -> None:
         report.show(outcomes, stage.client, rounds)
         if only in "beat":
             beat.report(stage, rounds)
+        if only in "console":
+            assert started.database_url is not None
+            console.report(stage.redis_url, started.database_url)
         if only in "probe":
             probing.report(stage, rounds)
         if only in "lookups":
@@ -101,6 +109,8 @@ def _measure(claims: list[Claim], rounds: int, *, only: str) -> None:
             uploads.report(stage)
     if only in "board":
         board.report(rounds)
+    if only in "log-lines":
+        log_lines.report(rounds)
     for claim in claims:
         if claim not in possible:
             print(

@@ -11,7 +11,6 @@ from dramatiq.middleware import CurrentMessage, Middleware, Retries, SkipMessage
 
 from fleet import wire
 from fleet.broker import keys
-from fleet.workers.other_release import LEFT_MOST
 from tests.broker.sides import Side
 from tests.broker.station import QUEUE
 from tests.waiting import wait_until
@@ -136,7 +135,7 @@ def test_a_message_of_no_known_actor_is_heard_as_rejected(side: Side) -> None:
             heard.append(f"after {message.actor_name} {message._exception!r}")
 
     side.broker.add_middleware(Hears())
-    side.broker.enqueue(Message(QUEUE, "nobody", (), {}, {wire.LEFT: LEFT_MOST}))
+    side.broker.enqueue(Message(QUEUE, "nobody", (), {}, {wire.LEFT: 1}))
     side.work()
     side.join()
     assert side.dead() == 1

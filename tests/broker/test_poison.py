@@ -12,7 +12,6 @@ from structlog.testing import capture_logs
 
 from fleet.broker import keys
 from fleet.errors import MessageTooLarge
-from fleet.workers.other_release import LEFT_MOST
 from tests.broker.station import QUEUE, Station, stock
 from tests.waiting import wait_until
 
@@ -22,7 +21,7 @@ def message(**changes: Any) -> bytes:
     return json.dumps({**sound, "message_timestamp": 1, **changes}).encode()
 
 
-LEFT = {"left": LEFT_MOST}  # other releases had their turn
+LEFT = {"left": 1}  # other releases had their turn
 
 POISON = {
     "no utf-8": (b"\xff\xfe\x00\x80", "undecodable"),

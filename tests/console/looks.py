@@ -33,7 +33,7 @@ UNLABELLED = """() => {
       case "INPUT": case "SELECT": return element.labels?.length || element.ariaLabel;
       case "BUTTON": case "A": return element.textContent.trim() || element.ariaLabel;
       case "TABLE": return element.querySelector("th[scope=col]");
-      default: return element.ariaLabel;
+      default: return element.ariaLabel || element.getAttribute("aria-labelledby");
     }
   };
   return [...document.querySelectorAll(all)].filter((one) => !named(one)).map((one) => one.outerHTML.slice(0, 120));

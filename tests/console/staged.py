@@ -20,9 +20,9 @@ from fleet.app import App
 from fleet.broker import FleetBroker, keys
 from fleet.clock import clock
 from fleet.workers.presence import Job, Presence, Report, present
+from tests.console import staged_night
+from tests.console.staged_night import MINUTE, TERM
 
-MINUTE = timedelta(minutes=1)
-TERM = 41
 _RUN = text(
     "INSERT INTO agent_runs (kind, status, outcome, idempotency_key, customer, input, queued_at) "
     "VALUES (:kind, :status, :outcome, :key, 'c', '{}', :at)"
@@ -79,7 +79,9 @@ def whole(broker: FleetBroker, app: App, engine: Engine | None) -> Staged:
     waiting(broker, "agent_batch", 12, age=4 * MINUTE)
     dead_letters(broker, "agent_batch", 7, "run_evals", "deadline", "DeadlineExceeded: timed out after 340 of 1772")
     dead_letters(broker, "transaction_postprocess", 31, "read_attachment", "failed", "ModelUnavailable: 503")
-    ledgers(broker, app)
+    staged_night.stage(broker, app)
+    staged_night.loads(broker, app)
+    staged_night.flows(broker)
     readings.take(broker, "beat")
     alerts_open(broker)
     if engine is not None:
@@ -101,12 +103,13 @@ def processes(app: App) -> Iterator[Report]:
         yield Report("supervisor", lane.name, pid=400 + number, host=host)
         actors = [actor for actor in app.actors.values() if actor.queue_name in lane.queues]
         for process in range(lane.processes):
+            over = lane.name == "agent_realtime"
             busy = min(lane.threads, 1 + 2 * number)
             jobs = tuple(
                 Job(
                     str(uuid.UUID(int=number * 100 + thread)),
                     actors[thread % len(actors)].actor_name,
-                    now - timedelta(seconds=20 + 37 * thread * (number + 1)),
+                    now - lane.budget.soft * ((0.13 + 0.21 * thread) if thread or not over else 1.13),
                     actors[thread % len(actors)].queue_name,
                     "body",
                     lane.budget.soft,
@@ -160,21 +163,6 @@ def dead_letters(
     broker.client.zadd(keys.dead(ns, queue), scores)  # type: ignore[arg-type]
     broker.client.hset(keys.dead_bodies(ns, queue), mapping=bodies)  # type: ignore[arg-type]
     broker.client.hset(keys.dead_details(ns, queue), mapping=details)  # type: ignore[arg-type]
-
-
-def ledgers(broker: FleetBroker, app: App) -> None:
-    """A fired slot of each entry, and one that expired."""
-    for number, entry in enumerate(app.schedule):
-        slot = clock.now().replace(second=0, microsecond=0) - (number + 1) * MINUTE
-        verdict = "expired" if entry.name == "sync_all_active_integrations" else "fired"
-        line(broker, entry.name, verdict, slot)
-
-
-def line(broker: FleetBroker, entry: str, verdict: str, slot: datetime) -> None:
-    """One line of an entry's ledger."""
-    at = int(slot.timestamp() * 1000)
-    fields = {"verdict": verdict, "from": at, "to": at, "count": 1, "token": "staged", "epoch": TERM, "revision": 1}
-    broker.client.xadd(keys.ledger(broker.namespace, entry), fields)  # type: ignore[arg-type]
 
 
 def alerts_open(broker: FleetBroker) -> None:

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import json
 import re
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from sqlalchemy import text
 
-from fleet import by_hand, ledger
+from fleet import allowance, by_hand, ledger
+from fleet.app import App
 from fleet.audit import Row, read
 from fleet.broker import FleetBroker, keys
+from fleet.clock import clock
 from fleet.console.letters import address
 from fleet.storage import database
+from fleet.window import window
 from tests.broker.letters import fill
 from tests.console import staged
 from tests.console.conftest import Client, form_token
@@ -164,3 +167,32 @@ def test_the_arguments_of_a_letter_are_shown_as_far_as_they_are_no_text(client: 
     shown = client().get(f"/dead/agent_batch/{address('run_evals-00000')}").text
     assert "4100" in shown and "(str, 22 long)" in shown and "(dict, 1 long)" in shown
     assert "DE02" not in shown and "Ada" not in shown
+
+
+def test_an_elastic_entry_is_held_and_released(client: Client, broker: FleetBroker, app: App) -> None:
+    acting = client()
+    entry = app.entry("categorize_uncategorized_transactions")
+    left = window(entry, clock.now()).deadline - clock.now()
+    given = {"because": WHY, "form_token": form_token(acting, "/balancer"), "hours": str(left / timedelta(hours=2))}
+    said = acting.post(f"/balancer/{entry.name}/hold", data=given, follow_redirects=True).text
+    assert f"{entry.name} is held until" in said
+    assert allowance.allowance(broker, entry, clock.now()).reason == "held"
+    assert last(broker).what == "hold" and last(broker).before == "not held"
+    acting.post(f"/balancer/{entry.name}/release", data=given)
+    assert allowance.holds(broker, [entry.name]) == {}
+    assert last(broker).what == "release" and WHY in str(last(broker).before)
+    late = acting.post(f"/balancer/{entry.name}/hold", data={**given, "hours": "40"})
+    assert late.status_code == 400 and "deadline" in late.text
+    assert acting.post("/balancer/nightly_audit/hold", data=given).status_code == 404
+
+
+def test_the_balancer_is_switched_off_and_on(client: Client, broker: FleetBroker, app: App) -> None:
+    acting = client()
+    given = {"because": WHY, "form_token": form_token(acting, "/balancer")}
+    said = acting.post("/balancer/off", data=given, follow_redirects=True).text
+    assert "The balancer is off, by" in said
+    off = allowance.switched_off(broker)
+    assert off is not None and off.because == WHY
+    acting.post("/balancer/on", data=given)
+    assert allowance.switched_off(broker) is None
+    assert [row.what for row in read(broker, 2)] == ["balancer on", "balancer off"]

@@ -3,21 +3,29 @@
 from __future__ import annotations
 
 import re
+from datetime import date, timedelta
 from pathlib import Path
+from zoneinfo import ZoneInfo
 
 import pytest
 import redis
 from sqlalchemy import text
 
 from fleet import by_hand
+from fleet.alerts import KINDS, Alert
 from fleet.app import App
-from fleet.broker import FleetBroker
+from fleet.broker import FleetBroker, keys
 from fleet.clock import clock
+from fleet.console.mending import BY_KIND, mends
+from fleet.console.pages.night import KEPT_SECONDS, Kept
 from fleet.console.runbook import Runbook
+from fleet.probe import QueueReading
+from fleet.readings import Readings
 from fleet.storage import database
+from fleet.timeline import Night, Recorded, Timeline, timeline
 from fleet.workers.presence import Report
 from tests.broker.letters import fill
-from tests.console import staged
+from tests.console import staged, staged_night
 from tests.console.conftest import ROOT, Client
 from tests.waiting import wait_until
 
@@ -31,14 +39,71 @@ def test_the_first_page_says_that_nobody_leads_and_that_no_lane_is_served(client
     shown = words(client().get("/").text)
     assert "No beat leads: nothing of the schedule is sent." in shown
     assert "Nobody serves the lane agent_realtime." in shown
+    assert "No reading of the queues was ever taken" in shown
     for answer in ("who is hurt", "mends itself", "what to do"):
-        assert shown.count(answer) == 6
+        assert shown.count(answer) == 7
 
 
 def test_the_first_page_of_a_fleet_in_order_says_so_and_shows_its_figures(client: Client, fleet: staged.Staged) -> None:
     shown = words(client().get("/").text)
     assert "No beat leads" not in shown and "Nobody serves" not in shown
     assert "night-1 leads, 2 beats" in shown and "38 dead letters" in shown and "1 wait for a person" in shown
+
+
+def test_an_open_alert_stands_on_the_first_page_with_its_four_answers(client: Client, fleet: staged.Staged) -> None:
+    for path in ("/", "/alerts"):
+        shown = words(client().get(path).text)
+        assert "9m12s" in shown and "threshold 5m" in shown
+        assert "Whoever uploaded receipts and looks for what was read from them" in shown
+        assert shown.count("mends itself") == 2 and shown.count("what to do") == 2
+    assert "2 things are wrong." in words(client().get("/").text)
+
+
+def test_where_nothing_is_probed_the_pages_say_so(client: Client, fleet: staged.Staged) -> None:
+    fleet.broker.client.delete(keys.readings(fleet.broker.namespace))
+    assert "No reading of the queues was ever taken" in words(client().get("/").text)
+    assert "Nothing was ever probed" in words(client().get("/alerts").text)
+
+
+def test_the_night_is_drawn_and_told_in_words_and_tomorrow_is_planned(client: Client, fleet: staged.Staged) -> None:
+    page = client().get("/night").text
+    assert page.count("<svg") >= 1 and 'class="night"' in page and "Europe/Berlin" in page
+    assert "categorize_uncategorized_transactions" in page and "run_evals" in page
+    assert "fleet night-plan" in client().get("/night?which=tomorrow").text
+
+
+def test_a_night_is_drawn_once_for_everybody_within_half_a_minute() -> None:
+    at = [0.0]
+    kept, made = Kept(lambda: at[0]), []
+
+    def make() -> Timeline:
+        made.append(at[0])
+        zone = ZoneInfo("UTC")
+        return timeline([], Recorded(), Night.of(date(2026, 3, 2), zone), None)
+
+    kept.get("tonight", make)
+    kept.get("tonight", make)
+    at[0] = KEPT_SECONDS + 1
+    kept.get("tonight", make)
+    kept.get("tomorrow", make)
+    assert made == [0.0, at[0], at[0]]
+
+
+@pytest.mark.parametrize(
+    ("what", "says"),
+    [
+        ("transaction_postprocess", "340 wait"),
+        ("nightly_audit", "nightly_audit"),
+        ("upload/1", "Nothing is named"),
+        ("nightly_audi", "Did you mean the entry nightly_audit?"),
+        ("<script>alert(1)</script>", "Nothing is named"),
+    ],
+)
+def test_a_name_is_explained_or_said_to_mean_nothing(
+    client: Client, fleet: staged.Staged, what: str, says: str
+) -> None:
+    page = client().get("/explain", params={"what": what}).text
+    assert says in words(page) and "<script>alert" not in page
 
 
 def test_a_lane_without_a_process_is_worse_where_messages_wait(client: Client, fleet: staged.Staged) -> None:
@@ -54,9 +119,9 @@ def test_a_lane_without_a_process_is_worse_where_messages_wait(client: Client, f
 
 def test_the_lanes_page_shows_depth_age_and_every_job_with_its_budget(client: Client, fleet: staged.Staged) -> None:
     shown = words(client().get("/lanes").text)
-    assert "transaction_sync serving 1/1 transaction_sync 1,204 1m" in shown
+    assert "transaction_sync 1/1 transaction_sync 1,204 1m" in shown
     assert "transaction_postprocess 340 9m" in shown
-    assert "submit_approved_run agent_realtime body 5m" in shown and "1m30s / 2m" in shown
+    assert "submit_approved_run agent_realtime body 1m4" in shown and "1m30s / 2m" in shown
     assert "11 processes" in shown
 
 
@@ -68,7 +133,7 @@ def test_the_beats_page_says_who_leads_since_when_in_which_term(client: Client, 
 
 def test_a_paused_entry_and_its_ledger_are_shown(client: Client, fleet: staged.Staged) -> None:
     by_hand.pause(fleet.broker, "nightly_audit", by="ann", because="the bank is closed today")
-    staged.line(fleet.broker, "run_evals", "expired", clock.now())
+    staged_night.line(fleet.broker, "run_evals", "expired", clock.now())
     shown = words(client().get("/schedule").text)
     assert "paused by ann: the bank is closed today" in shown and "expired" in shown
     assert "ann: the bank is closed today" in words(client().get("/schedule/nightly_audit").text)
@@ -146,7 +211,7 @@ def test_the_runbook_is_a_page_with_a_place_for_every_event(client: Client) -> N
 
 def test_an_application_without_a_runbook_has_none(tmp_path: Path) -> None:
     empty = Runbook.of(tmp_path)
-    assert empty.find("worker_died") is None and not empty.has("worker_died") and empty.text == ""
+    assert empty.find("worker_died") is None and empty.text == ""
 
 
 def test_only_a_page_with_a_live_part_has_a_stream(client: Client) -> None:
@@ -157,3 +222,31 @@ def test_only_a_page_with_a_live_part_has_a_stream(client: Client) -> None:
 def test_a_page_that_is_not_there_says_so(client: Client) -> None:
     answer = client().get("/nowhere")
     assert answer.status_code == 404 and "There is no such page" in answer.text
+
+
+@pytest.mark.parametrize(
+    ("comes", "ends", "says"),
+    [
+        (2.0, 6.0, "Yes: 2.0 come and 6.0 end a minute; at that its 340 are done in 1h25m."),
+        (6.0, 6.0, "Not as it flows now: 6.0 come and 6.0 end a minute."),
+        (2.0, 0.0, "Not as it stands: nothing of it ended lately (2.0 come and 0.0 end a minute)."),
+        (None, None, BY_KIND["queue_lag"]),
+    ],
+)
+def test_whether_a_jam_mends_itself_is_told_by_how_its_queue_flows(
+    comes: float | None, ends: float | None, says: str
+) -> None:
+    now = clock.now()
+    alert = Alert(staged.FOUND[0], now, now, now)
+    queue = QueueReading("transaction_postprocess", 340, 0, 2, 31, None, rate_in=comes, rate_out=ends)
+    assert mends(alert, Readings(now, "beat", {queue.queue: queue}, {}, {})) == says
+    old = Readings(now - timedelta(hours=1), "beat", {queue.queue: queue}, {}, {})
+    assert mends(alert, old) == mends(alert, None) == BY_KIND["queue_lag"]
+
+
+def test_every_kind_of_alert_says_whether_it_mends_itself_and_has_a_place_in_the_runbook() -> None:
+    book = Runbook.of(ROOT)
+    for kind in KINDS:
+        assert kind in BY_KIND
+        advice = book.find(f"#{kind}")
+        assert advice is not None and advice.act, kind

@@ -135,6 +135,17 @@ def test_one_line_says_which_release_runs_and_it_is_never_latest() -> None:
     assert image == f"{set_by['newName']}:{set_by['newTag']}"
 
 
+def test_the_migration_can_be_applied_before_the_rest_with_all_that_it_refers_to() -> None:
+    first = {"settings", "migrate"}
+    chosen = [
+        one for one in rendered() if one["metadata"].get("labels", {}).get("app.kubernetes.io/component") in first
+    ]
+    assert {one["kind"] for one in chosen} == {"ConfigMap", "Job"}
+    (job,) = [Workload(one) for one in chosen if one["kind"] == "Job"]
+    assert job.command == ["fleet", "migrate"] and settings_of(job)
+    assert "persistentVolumeClaim" not in str(job.pod["volumes"])
+
+
 def test_every_command_is_one_that_the_command_line_takes() -> None:
     group = typer.main.get_command(cli)
     for load in workloads():

@@ -13,10 +13,10 @@ from fleet.console.rendering import Page
 
 
 def build(desk: Desk, request: Request) -> dict[str, Any]:
-    found = alerts.open_alerts(desk.broker)
+    found, reading = alerts.open_alerts(desk.broker), readings.latest(desk.broker)
     return {
-        "alerts": [(alert, of_alert(desk, alert)) for alert in found],
-        "reading": readings.latest(desk.broker),
+        "alerts": [(alert, of_alert(desk, alert, reading)) for alert in found],
+        "reading": reading,
         "kinds": alerts.KINDS,
     }
 

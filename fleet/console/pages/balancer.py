@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import timedelta
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -17,7 +16,6 @@ from fleet.console.rendering import Page
 from fleet.declarations import Elastic, Entry
 from fleet.window import Window, elastic_of, window
 
-_BACK = timedelta(hours=12)
 _SHOWN = 20
 
 
@@ -48,7 +46,7 @@ def build(desk: Desk, request: Request) -> dict[str, Any]:
             window(entry, now),
             allowance.allowance(desk.broker, entry, now),
             holds.get(entry.name),
-            allowance.decisions(desk.broker, entry.name, now - _BACK)[: -_SHOWN - 1 : -1],
+            allowance.last_decisions(desk.broker, entry.name, _SHOWN),
         )
         for entry in elastic
     ]

@@ -43,6 +43,10 @@ class Kept:
         self._lock = threading.Lock()
         self._made: dict[str, tuple[float, Drawn]] = {}
 
+    def forget(self) -> None:
+        """Have all drawn anew."""
+        self._made.clear()
+
     def get(self, name: str, make: Callable[[], Timeline]) -> Drawn:
         """What was made for a name within the last half minute; else it is made, by one thread at a time."""
         with self._lock:
@@ -52,7 +56,7 @@ class Kept:
             return made[1]
 
 
-_KEPT = Kept()
+KEPT = Kept()
 
 
 def build(desk: Desk, request: Request) -> dict[str, Any]:
@@ -61,10 +65,10 @@ def build(desk: Desk, request: Request) -> dict[str, Any]:
     which = request.query_params.get("which")
     which = which if which in days else "tonight"
     if which == "tonight":
-        drawn = _KEPT.get(f"{desk.broker.namespace} tonight", lambda: tonight(desk.app, desk.broker))
+        drawn = KEPT.get(f"{desk.broker.namespace} tonight", lambda: tonight(desk.app, desk.broker))
     else:
         day = coming(desk.app, now)
-        drawn = _KEPT.get(f"{desk.broker.namespace} {day}", lambda: plan(desk.app, desk.broker, day))
+        drawn = KEPT.get(f"{desk.broker.namespace} {day}", lambda: plan(desk.app, desk.broker, day))
     return {"which": which, "drawn": drawn}
 
 

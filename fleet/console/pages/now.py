@@ -22,11 +22,12 @@ def build(desk: Desk, request: Request) -> dict[str, Any]:
     client, ns = desk.broker.client, desk.broker.namespace
     reports = present(client, ns)
     lanes = rows(desk, reports)
+    jobs = running(reports, clock.real_now())
     people = waiting_for_people(desk)
     return {
         "problems": problems(desk, lanes, reports),
         "lanes": lanes,
-        "jobs": len(running(reports, clock.real_now())),
+        "jobs": jobs,
         "leader": next((report for report in reports if report.kind == "beat" and report.leads), None),
         "beats": sum(report.kind == "beat" for report in reports),
         "dead": sum(queue.dead for lane in lanes for queue in lane.queues),
