@@ -61,6 +61,9 @@ def get_logger(name: str) -> Logger:
     return Logger(name)
 
 
+log = get_logger(__name__)
+
+
 def _handler() -> logging.Handler:
     """To standard error. The standard library takes a handler's lock by `acquire(); try`: a deadline that struck a job
     between the two would silence every other thread of its process for ever."""
@@ -119,11 +122,11 @@ def _process_broke(kind: type[BaseException], error: BaseException, traceback: A
     if issubclass(kind, KeyboardInterrupt):
         sys.__excepthook__(kind, error, traceback)
     else:
-        get_logger(__name__).critical("process_broke", exc_info=(kind, error, traceback))
+        log.critical("process_broke", exc_info=(kind, error, traceback))
 
 
 def _thread_broke(broke: threading.ExceptHookArgs) -> None:
     if broke.exc_value is not None and not isinstance(broke.exc_value, SystemExit):
         name = broke.thread.name if broke.thread is not None else "?"
         exc_info = (broke.exc_type, broke.exc_value, broke.exc_traceback)
-        get_logger(__name__).critical("thread_broke", thread=name, exc_info=exc_info)
+        log.critical("thread_broke", thread=name, exc_info=exc_info)
