@@ -266,7 +266,7 @@ def test_a_hold_is_from_now_to_the_deadline(house: ElasticHouse, until: datetime
 @pytest.mark.parametrize("now", [replace(ENTRY, elastic=None), replace(ENTRY, name="sorting", actor="sort")])
 def test_a_chain_that_a_deploy_left_over_ends_without_a_chunk(house: ElasticHouse, now: Entry) -> None:
     house.backlog = 100
-    house.lease(4)
+    it_is(4)
     seed(house.broker, ENTRY, 2)
     house.broker.entries = {now.name: now}
     house.start()
