@@ -5,16 +5,18 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Iterator
+from datetime import datetime
 
 import pytest
 
 from fleet import app as application
 from fleet import wire
-from fleet.allowance import allowance
+from fleet.allowance import allowance, hold, release
 from fleet.broker import FleetBroker, keys
 from fleet.broker.reaper import reap
 from fleet.chains import living, seed
 from fleet.clock import clock
+from fleet.errors import DeclarationInvalid
 from fleet.settings import Settings
 from middleware import default_order
 from tests.fleet.elastic_house import ENTRY, QUEUE, ElasticHouse, it_is, tonight
@@ -234,3 +236,27 @@ def test_while_redis_cannot_be_read_the_level_holds(house: ElasticHouse) -> None
     found = allowance(nowhere, ENTRY, tonight(2))
     assert (found.places, found.reason, found.fallback) == (0, "blind", True)
     assert allowance(nowhere, ENTRY, tonight(5)).places == 4
+
+
+def test_a_persons_hold_stands_whoever_decides_and_when_nobody_does(house: ElasticHouse) -> None:
+    house.backlog = 100
+    it_is(4)
+    hold(house.broker, ENTRY, tonight(5), by="ann", because="the bank asked for a quiet night")
+    house.start()
+    seed(house.broker, ENTRY, 4)
+    house.until_idle()
+    house.lease(4)
+    seed(house.broker, ENTRY, 4)
+    house.until_idle()
+    assert house.chunks == {}
+    assert allowance(house.broker, ENTRY, clock.now()).reason == "held"
+    assert release(house.broker, ENTRY.name) is not None
+    seed(house.broker, ENTRY, 4)
+    house.until_idle()
+    assert house.backlog == 0
+
+
+@pytest.mark.parametrize("until", [tonight(1), tonight(6, 16), tonight(30)])
+def test_a_hold_is_from_now_to_the_deadline(house: ElasticHouse, until: datetime) -> None:
+    with pytest.raises(DeclarationInvalid, match="to its deadline, 2026-11-30 06:15 UTC at the latest"):
+        hold(house.broker, ENTRY, until, by="ann", because="the bank asked for a quiet night")
