@@ -18,7 +18,7 @@ def submission_lost(message: Message[Any], reason: str) -> None:
     submitting.submission_lost(message, reason)
 
 
-@agent_realtime.actor(on_lost=submission_lost)  # the lane's budget
+@agent_realtime.actor(on_lost=submission_lost, safe_args=("run_id",))  # the lane's budget
 def submit_approved_run(run_id: int) -> None:
     """Hand in what a person approved, once."""
     from books import submitting

@@ -35,6 +35,7 @@ def charge_lost(message: Message[Any], reason: str) -> None:
 
 @charging.actor(
     on_lost=charge_lost,
+    safe_args=("subscription_id", "period"),
     budget=Budget(
         soft=timedelta(seconds=100),
         hard=timedelta(seconds=130),

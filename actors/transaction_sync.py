@@ -36,6 +36,7 @@ def account_lost(message: Message[Any], reason: str) -> None:
 
 @transaction_sync.actor(
     on_lost=account_lost,
+    safe_args=("account_id",),
     budget=Budget(
         soft=timedelta(minutes=5), hard=timedelta(minutes=7), because="two pages of 90 days at the aggregator's p99"
     ),

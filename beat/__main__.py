@@ -13,6 +13,8 @@ import threading
 from dataclasses import replace
 from pathlib import Path
 
+import redis
+
 from beat.alarm import AlarmClock
 from beat.balancer import BalancerRules
 from beat.balancing import Balancing
@@ -22,10 +24,12 @@ from beat.leader import Leader
 from beat.now import Now
 from beat.probing import ANSWERS_WITHIN, Probing
 from beat.seeding import Seeding
-from fleet import metrics, sentry
+from fleet import alerts, metrics, quota, read_gauges, readings, sentry
+from fleet.allowance import allowances
 from fleet.app import App, balancer_rules, load, process_broker, settings
 from fleet.broker import FleetBroker
 from fleet.broker.connection import client_from
+from fleet.clock import clock
 from fleet.clock import configure as configure_clock
 from fleet.ledger import VERDICTS
 from fleet.logs import configure as configure_logs
@@ -46,22 +50,40 @@ def run(app: App) -> None:
     for entry in app.schedule:
         app.actor(entry.actor)
     broker, configured = process_broker(), settings()
-    reports = sentry.begin(configured)
     client = broker.client  # `SettingsInvalid` without a URL
     replica = _Replica(app, broker, configured)
+    sentry.begin(configured, process="beat")
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, replica.resign)
     where = metrics.serve(
         configured.metrics_host, port=configured.metrics_port, healthy=replica.healthy, ready=replica.ready
     )
+    _export(app, broker, client_from(str(configured.redis_url), answers_within=ANSWERS_WITHIN))
     presence = Presence(client, broker.namespace, lambda: replica.report(where))
     presence.start()
     try:
         replica.run(where)
     finally:
         presence.stop()
-        if reports:
-            sentry.flush()
+        sentry.flush()
+
+
+def _export(app: App, broker: FleetBroker, client: redis.Redis) -> None:
+    """Have `/metrics` say what stands in Redis, beside what this process counts."""
+    elastic = [entry for entry in app.schedule if entry.elastic]
+    read_gauges.export(
+        queues=lambda: read_gauges.of_queues(readings.latest(broker, client)),
+        alerts=lambda: read_gauges.of_alerts(one.finding.kind for one in alerts.open_alerts(broker, client)),
+        allowances=lambda: read_gauges.of_allowances(
+            {entry.name: granted.places for entry, granted in allowances(broker, elastic, clock.now(), client)}
+        ),
+        quotas=lambda: (
+            read
+            for one in app.quotas
+            for held in [quota.usage(broker, one)]
+            for read in read_gauges.of_quota(one.name, one.places, people=held.people, batch=held.batch)
+        ),
+    )
 
 
 class _Replica:

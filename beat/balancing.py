@@ -43,7 +43,7 @@ log = get_logger(__name__)
 
 _SCRIPT = Path(__file__).parent / "allow.lua"
 _BEHIND = timedelta(seconds=20)  # night: the minute's reading is taken by then, and what processes counted is flushed
-_SAID_EVERY = timedelta(minutes=10)  # night
+_SAID_EVERY = timedelta(minutes=9.5)  # night: the tenth minute, also where it comes a moment early
 _LEAST_SECONDS = 0.05
 
 

@@ -127,7 +127,10 @@ class Observer:
             return flow.summed(pipe.execute())
 
     def _people(self) -> set[str]:
-        return {queue for lane in self._broker.lanes.values() for queue in lane.people}
+        """Not those of a lane of elastic work: its uploads are fetched before any chunk, and wait for one another."""
+        elastic = {lane.name for lane in self._elastic_lanes()}
+        lanes = [lane for lane in self._broker.lanes.values() if lane.name not in elastic]
+        return {queue for lane in lanes for queue in lane.people}
 
     def _waited(self, counted: Counted) -> timedelta:
         """The worst start of people's jobs: the lower bound of its bucket, which it certainly waited."""

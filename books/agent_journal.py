@@ -69,7 +69,7 @@ class Journal:
         if stored is not None:
             return stored.output
         if self._number in self._numbers:
-            log.warning("step_input_changed", run=self._hold.row.id, step=self._number, kind=kind, name=name)
+            log.warning("step_input_changed", run=self._hold.row.id, step=self._number, kind=kind, step_name=name)
         progress.stage(f"in step {self._number}")
         deadline.check()
         began = clock.monotonic()

@@ -25,6 +25,7 @@ from books.documents import DocumentUnreadable
 from books.leasing import Hold, end_lost, lost, take
 from books.models import Attachment, AttachmentStatus
 from fleet import progress
+from fleet.elastic import Did
 from fleet.logs import get_logger
 from fleet.storage import session
 
@@ -53,11 +54,12 @@ def extract(attachment_id: int, token: str) -> None:
         _read(hold)
 
 
-def extract_backlog(size: int, token: str) -> bool:
+def extract_backlog(size: int, token: str) -> Did:
     """Read up to `size` documents of the backlog, and first one that this very message was reading when its worker
     died.
 
-    Returns whether another chunk has anything to do now. Raises what the database raises; `DeadlineExceeded`.
+    Says whether another chunk has anything to do now, and how many rows this one did. Raises what the database raises;
+    `DeadlineExceeded`.
     """
     return Chunk(DOCUMENTS.name, size).do(lambda: DOCUMENTS.next_row(token), _read_of_backlog)
 

@@ -1,8 +1,9 @@
 """Sorts transactions into categories: by keyword where one is found, by the model where none is.
 
 Rows without a category are a backlog that chunks drain. A chunk takes up to its number of rows round-robin by customer,
-also those that were born a moment ago; sorts them by keyword in a statement a category; and asks the model for the
-others, one after the other. What it does not come to (`books.chunks` says when a chunk ends) it gives back.
+also those that were born a moment ago; sorts by keyword in a statement a category, in the transaction that locks them;
+and asks the model for the others, one after the other. What it does not come to (`books.chunks` says when a chunk ends)
+it gives back.
 
 A taken row is its message's alone until `sorting_until`, moved on before each question, so two chains never ask for the
 same row; a chunk that was killed has its rows back when its message comes again, and others have them when that instant
@@ -15,7 +16,7 @@ here. Keywords that are added later do not reach a row that is parked.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from datetime import timedelta
 from itertools import chain, zip_longest
 from typing import Any
@@ -29,6 +30,7 @@ from books import categories, clients, turns
 from books.categories import Categories
 from books.chunks import MOST_TRIES, Chunk, passes
 from books.models import Transaction
+from fleet.elastic import Did
 from fleet.logs import get_logger
 from fleet.storage import session
 
@@ -70,24 +72,24 @@ _SHARES = text(
 )
 
 
-def categorize_uncategorized(size: int, token: str) -> bool:
-    """Sort up to `size` rows that have no category; returns whether another chunk has anything to do now.
+def categorize_uncategorized(size: int, token: str) -> Did:
+    """Sort up to `size` rows that have no category; says whether another chunk has anything to do now, and how many
+    rows this one was through with.
 
     Raises what the database raises.
     """
     known = categories.current()
-    taken = _take(size, token)
+    sorted_by_rule, unmatched = _take(size, token, known)
+    log.info("categorized_by_rule", processed=sorted_by_rule, left_for_model=len(unmatched))
+    left = iter(unmatched)
+    chunk = Chunk(NAME, len(unmatched) + 1)
+    given_back = 0
     try:
-        matched = [(row.id, known.find(_text(row))) for row in taken]
-        sorted_by_rule = _set(matched)
-        unmatched = [row_id for row_id, category in matched if category is None]
-        log.info("categorized_by_rule", processed=sorted_by_rule, left_for_model=len(unmatched))
-        left = iter(unmatched)
-        chunk = Chunk(NAME, len(unmatched) + 1)
         chunk.do(lambda: next(left, None), lambda row_id: _ask(row_id, known, token))
     finally:
-        _give_back(token)
-    return bool(taken) and not chunk.away
+        given_back = _give_back(token)
+    found = sorted_by_rule + len(unmatched)
+    return Did(bool(found) and not chunk.away, found - given_back)
 
 
 def backlog() -> int:
@@ -105,18 +107,25 @@ def _text(row: Transaction) -> str:
     return f"{row.counterparty or ''} {row.remittance}".strip()
 
 
-def _take(size: int, token: str) -> Sequence[Transaction]:
-    """Take rows for a message: those it held when its worker died, and others round-robin by customer."""
+def _take(size: int, token: str, known: Categories) -> tuple[int, list[int]]:
+    """Sort rows by keyword, and take the others for a message: how many it sorted, and the ids of those it took.
+
+    They are rows in turns by customer, behind those that this very message held when its worker died.
+    """
     chosen = turns.step(NAME, lambda s, last: _choose(s, last or "", size)) or []
-    free = select(Transaction.id).where(Transaction.id.in_(chosen), _FREE).with_for_update(skip_locked=True)
-    taken = {"sorting_message": token, "sorting_until": func.now() + TAKEN_FOR}
     with session() as s:
-        own = s.scalars(select(Transaction.id).where(_HELD, Transaction.sorting_message == token)).all()
-        ids = [*own, *s.scalars(free)]  # two conditions by subquery in one UPDATE would read the whole table
-        ours = update(Transaction).where(Transaction.id.in_(ids), _WAITS)
-        rows = s.scalars(ours.values(**taken).returning(Transaction), execution_options=_UNSYNCED).all()
-    turn = {row_id: number for number, row_id in enumerate(chosen)}
-    return sorted(rows, key=lambda row: (turn.get(row.id, -1), row.id))
+        held = select(Transaction).where(_HELD, Transaction.sorting_message == token)
+        free = select(Transaction).where(Transaction.id.in_(chosen), _FREE)
+        rows = [*s.scalars(held), *s.scalars(free.with_for_update(skip_locked=True))]
+        matched = {row.id: known.find(_text(row)) for row in rows}
+        sorted_by_rule = _set(s, matched)
+        in_turns = {row_id: number for number, row_id in enumerate(chosen)}
+        unmatched = [row_id for row_id, category in matched.items() if category is None]
+        unmatched.sort(key=lambda row_id: in_turns.get(row_id, -1))
+        taken = {"sorting_message": token, "sorting_until": func.now() + TAKEN_FOR}
+        ours = update(Transaction).where(Transaction.id.in_(unmatched))
+        s.execute(ours.values(**taken), execution_options=_UNSYNCED)
+    return sorted_by_rule, unmatched
 
 
 def _choose(s: Session, last: str, size: int) -> tuple[str, list[int]] | None:
@@ -133,16 +142,15 @@ def _choose(s: Session, last: str, size: int) -> tuple[str, list[int]] | None:
     return whose[-1], [row_id for row_id in in_turns if row_id is not None][:size]
 
 
-def _set(matched: Sequence[tuple[int, int | None]]) -> int:
+def _set(s: Session, matched: Mapping[int, int | None]) -> int:
     """One statement a category, not a row: a night brings thousands."""
     by_category: dict[int, list[int]] = {}
-    for row_id, category in matched:
+    for row_id, category in matched.items():
         if category is not None:
             by_category.setdefault(category, []).append(row_id)
-    with session() as s:
-        for category, ids in by_category.items():
-            unset = update(Transaction).where(Transaction.id.in_(ids), Transaction.category_id.is_(None))
-            s.execute(unset.values(category_id=category, categorized_by="rule"), execution_options=_UNSYNCED)
+    for category, ids in by_category.items():
+        unset = update(Transaction).where(Transaction.id.in_(ids), Transaction.category_id.is_(None))
+        s.execute(unset.values(category_id=category, categorized_by="rule"), execution_options=_UNSYNCED)
     return sum(map(len, by_category.values()))
 
 

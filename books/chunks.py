@@ -30,6 +30,7 @@ from books.models import AgentRun, Attachment
 from fleet import deadline, parking
 from fleet.app import process_broker
 from fleet.clock import clock
+from fleet.elastic import Did
 from fleet.errors import RetryLater
 from fleet.logs import get_logger
 from fleet.storage import session
@@ -59,8 +60,8 @@ class Chunk:
     away: list[Exception] = field(default_factory=list, init=False)
     _enough: bool = field(default=False, init=False)
 
-    def do(self, next_row: Callable[[], T | None], work: Callable[[T], object]) -> bool:
-        """Take and do rows; returns whether another chunk has anything to do now.
+    def do(self, next_row: Callable[[], T | None], work: Callable[[T], object]) -> Did:
+        """Take and do rows; says whether another chunk has anything to do now, and how many rows this one did.
 
         Raises what `sweep` raises.
         """
@@ -73,11 +74,11 @@ class Chunk:
                     self.away.append(error)
                 raise
 
-        sweep(self.name, self._rows(next_row), guarded)
+        swept = sweep(self.name, self._rows(next_row), guarded)
         for error in self.away:
             _park(error)
             log.info("chunk_ended_early", backlog=self.name, because=f"{error}")
-        return self._enough and not self.away
+        return Did(self._enough and not self.away, swept.processed - len(self.away))
 
     def _rows(self, next_row: Callable[[], T | None]) -> Iterator[T]:
         began, budget = clock.now(), deadline.remaining()

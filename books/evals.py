@@ -23,6 +23,7 @@ from books.chunks import MOST_TRIES, Backlog, Chunk, passes
 from books.leasing import Hold, end_lost
 from books.models import AgentRun, Finding, RunKind, RunStatus
 from fleet.clock import clock
+from fleet.elastic import Did
 from fleet.logs import get_logger
 from fleet.storage import session
 from fleet.storage.keyset import Keyset
@@ -38,10 +39,10 @@ EVALS = Backlog(
 )
 
 
-def run_evals(size: int, token: str) -> bool:
+def run_evals(size: int, token: str) -> Did:
     """Ask up to `size` queued questions, and first one that this very message was asking when its worker died.
 
-    Returns whether another chunk has anything to do now. Raises what the database raises.
+    Says whether another chunk has anything to do now, and how many rows this one did. Raises what the database raises.
     """
     return Chunk(EVALS.name, size).do(lambda: EVALS.next_row(token), _replay)
 

@@ -84,6 +84,7 @@ class Expected:
     batch: int = 0
     documents: list[int] = field(default_factory=list)
     broken_documents: list[int] = field(default_factory=list)
+    backlog_documents: list[int] = field(default_factory=list)
     imports: dict[int, tuple[str, int, int]] = field(default_factory=dict)
     prepare_runs: list[int] = field(default_factory=list)
     submit_runs: list[int] = field(default_factory=list)
@@ -107,16 +108,21 @@ def seed_night(
     broken_csv: Path,
     seed: int,
     today: date,
+    backlog: Sequence[Path] = (),
+    submissions: int = SUBMIT_RUNS,
+    evals: int = EVAL_RUNS,
 ) -> Expected:
     """Write a night's rows in the caller's transaction and say what should become of them.
 
-    `receipts` can be read, `broken_receipts` cannot; `good_csv` and `broken_csv` are `books.seed_files`' own.
+    `receipts` and the `backlog` can be read, `broken_receipts` cannot; `good_csv` and `broken_csv` are
+    `books.seed_files`' own. Most of the backlog is one customer's.
     """
     expected, rng = Expected(), Random(f"night {seed}")
     _accounts(s, expected, connections)
     _documents(s, expected, receipts, broken_receipts)
+    expected.backlog_documents = _added(s, [_of_backlog(number, path) for number, path in enumerate(backlog)])
     _imports(s, expected, good_csv, broken_csv)
-    _runs(s, expected, rng, seed)
+    _runs(s, expected, rng, seed, submissions, evals)
     _invoices(s, expected, rng, today)
     _subscriptions(s, expected, rng, today)
     return expected
@@ -165,6 +171,11 @@ def _documents(s: Session, expected: Expected, receipts: Sequence[Path], broken:
     expected.messages.append(("extract_batch", (batch_id,)))
 
 
+def _of_backlog(number: int, path: Path) -> Attachment:
+    customer = f"customer {4 + number % 3}" if number % 5 == 0 else "customer 3"
+    return Attachment(customer=customer, path=str(path), status=AttachmentStatus.QUEUED, backlog=True)
+
+
 def _imports(s: Session, expected: Expected, good_csv: Path, broken_csv: Path) -> None:
     manual = BankAccount(
         external_id="manual:customer 2",
@@ -188,7 +199,7 @@ def _imports(s: Session, expected: Expected, good_csv: Path, broken_csv: Path) -
     expected.messages += [("import_csv", (good,)), ("import_csv", (broken,))]
 
 
-def _runs(s: Session, expected: Expected, rng: Random, seed: int) -> None:
+def _runs(s: Session, expected: Expected, rng: Random, seed: int, submissions: int, evals: int) -> None:
     def run(kind: RunKind, status: RunStatus, number: int, given: dict[str, Any]) -> AgentRun:
         key = f"night:{seed}:{kind}:{number}"
         return AgentRun(
@@ -200,8 +211,8 @@ def _runs(s: Session, expected: Expected, rng: Random, seed: int) -> None:
     choices = ["Energy", "Rent", "Fuel and vehicles", "Other"]
     question = {"text": "Stadtwerke Musterstadt, Abschlag Strom", "choices": choices, "expected": "Energy"}
     expected.prepare_runs = _added(s, [run(RunKind.PREPARE, RunStatus.QUEUED, n, task) for n in range(PREPARE_RUNS)])
-    expected.submit_runs = _added(s, [run(RunKind.SUBMIT, RunStatus.APPROVED, n, prepared) for n in range(SUBMIT_RUNS)])
-    expected.eval_runs = _added(s, [run(RunKind.EVAL, RunStatus.QUEUED, n, question) for n in range(EVAL_RUNS)])
+    expected.submit_runs = _added(s, [run(RunKind.SUBMIT, RunStatus.APPROVED, n, prepared) for n in range(submissions)])
+    expected.eval_runs = _added(s, [run(RunKind.EVAL, RunStatus.QUEUED, n, question) for n in range(evals)])
     expected.messages += [("prepare_run", (run_id,)) for run_id in expected.prepare_runs]
     expected.messages += [("submit_approved_run", (run_id,)) for run_id in expected.submit_runs]
 

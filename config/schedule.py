@@ -96,7 +96,7 @@ SCHEDULE = [
             **_NIGHT,
             slot=time(4),
             backlog="books.categorizing:backlog",
-            chunk=20,
+            chunk=500,
             cap=2,
             because="rows come in from the first sync on, and should be sorted before the invoices of the morning",
         ),
@@ -127,14 +127,14 @@ SCHEDULE = [
     Entry(
         "run_evals",
         cron="10 5 * * *",
-        expires=timedelta(hours=3),
+        expires=timedelta(hours=1),
         because="the model is idle before the office opens, and a result is there for breakfast",
         elastic=Elastic(
             **_NIGHT,
             slot=time(5, 10),
             backlog="books.evals:backlog",
             chunk=5,
-            cap=4,
+            cap=3,  # of the lane's four threads; one is left for runs that a person looks at in the morning
             quota="model",
             because="nobody asks the model by night; what the audit found is asked behind its promotion at five",
         ),

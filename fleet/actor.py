@@ -31,6 +31,7 @@ from fleet.clock import clock
 from fleet.coroutines import to_sync
 from fleet.declarations import Budget, Retry
 from fleet.errors import BudgetInvalid, DeadlineExceeded, DeclarationInvalid
+from fleet.safe_args import require_parameters
 
 if TYPE_CHECKING:
     from sqlalchemy.orm import Session, scoped_session
@@ -52,12 +53,13 @@ class FleetActor(dramatiq.Actor[P, R]):
     """A Dramatiq actor with a budget; everything a stock actor can do, it can.
 
     `budget` and `retry` are the actor's own, or None where it takes its lane's. `declared_at` is `file:line`.
-    `on_lost` ends the row of a job that was cut off.
+    `on_lost` ends the row of a job that was cut off. `safe_args` are the parameters that may be told to Sentry.
     """
 
     budget: Budget | None
     retry: Retry | None
     on_lost: OnLost | None
+    safe_args: tuple[str, ...]
     declared_at: str
     broker: FleetBroker
 
@@ -146,6 +148,7 @@ class Queue:
         retry: Retry | None = ...,
         name: str | None = ...,
         on_lost: OnLost | None = ...,
+        safe_args: tuple[str, ...] = ...,
         **options: Any,
     ) -> Callable[[Callable[P, R]], FleetActor[P, R]]: ...
 
@@ -157,6 +160,7 @@ class Queue:
         retry: Retry | None = None,
         name: Any = None,
         on_lost: OnLost | None = None,
+        safe_args: tuple[str, ...] = (),
         **options: Any,
     ) -> Any:
         """Declare an actor of this queue; `options` are Dramatiq's.
@@ -166,8 +170,10 @@ class Queue:
         job left, on condition that it is still that message's (its option `delivery`, where it has one, says of which
         delivery), and may be called more than once.
 
-        Raises `BudgetInvalid` for a budget that is not a `Budget`, `DeclarationInvalid` for a name declared twice and
-        for an option of middleware that is not installed.
+        `safe_args` names the parameters whose values are ids and nothing else: Sentry is told those, and no others.
+
+        Raises `BudgetInvalid` for a budget that is not a `Budget`, `DeclarationInvalid` for a name declared twice, for
+        a safe argument that is no parameter, and for an option of middleware that is not installed.
         """
         for option, instead in _INSTEAD.items():
             if option in options:
@@ -179,8 +185,9 @@ class Queue:
 
         def declare(function: Callable[P, R]) -> FleetActor[P, R]:
             own = None if budget is ... else budget
+            require_parameters(function, safe_args, _place(function))
             actor = self._declare(function, name or function.__name__, options)
-            actor.budget, actor.retry, actor.on_lost = own, retry, on_lost
+            actor.budget, actor.retry, actor.on_lost, actor.safe_args = own, retry, on_lost, tuple(safe_args)
             return actor
 
         return declare if fn is None else declare(fn)

@@ -226,7 +226,7 @@ def _say(episode: Episode) -> None:
     title = f"{one.kind} {one.subject}: {one.figure} {one.found}"
     tags = {"lane": one.lane, "kind": one.kind, "subject": one.subject, "runbook": one.runbook}
     try:
-        sentry.report_issue(title, fingerprint=[one.kind, one.subject], **tags)
+        sentry.report_issue(title, fingerprint=[one.kind, one.subject], level="error", **tags)
     except Exception as error:  # what cannot be reported was logged, and the next alert is not to wait for it
         log.warning("alert_not_reported", kind=one.kind, subject=one.subject, error=repr(error))
 

@@ -1,26 +1,58 @@
 """What an application's declarations say of one another, judged without any server: `fleet check`.
 
-Each finding is one line that says what was found, in what, and what to do.
+Each finding is one line that says what was found, in what, and what to do. Heavy work that overlaps (`fleet.overlaps`)
+is a warning: it may be meant.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from datetime import timedelta
+from typing import TYPE_CHECKING
 
 from fleet.app import App
 from fleet.clock import clock
 from fleet.declarations import All, Entry
+from fleet.elastic_check import elastic_findings
 from fleet.errors import CheckFailed, DeclarationInvalid, NotDeclared
 from fleet.graces import graces
 from fleet.slots import shortest_period
 
+if TYPE_CHECKING:
+    from fleet.broker import FleetBroker
+
+_NIGHTS = 7  # a week holds what comes on one day of it
+
 
 def check(app: App) -> None:
     """Raise `CheckFailed` with every finding, or return."""
-    findings = [*_lanes(app), *_entries(app), *graces(app)]
+    findings = [*_lanes(app), *_entries(app), *elastic_findings(app), *graces(app)]
     if findings:
         raise CheckFailed(findings)
+
+
+def overlaps(app: App, broker: FleetBroker | None = None) -> list[str]:
+    """A warning for each two entries whose heavy work overlaps in the coming week, in the order of their times.
+
+    By what their runs took that a broker's Redis has on record; without a broker by what they may take at most, their
+    soft budgets. Of declarations that `check` is content with. Raises what redis-py raises.
+    """
+    from fleet.night_plan import coming, plan
+
+    said: dict[tuple[str, str, str], str] = {}
+    first = coming(app, clock.now())
+    for day in (first + timedelta(days=more) for more in range(_NIGHTS)):
+        timeline = plan(app, broker, day)
+        for one in timeline.overlaps:
+            told = timeline.night.told
+            line = (
+                f"Entries {one.first!r} and {one.second!r} overlap {one.where} from {told(one.begins)} to "
+                f"{told(one.ends)}, on {one.begins.astimezone(timeline.night.zone):%A} for one: move one of them in "
+                f"config/schedule.py, or give a tighter budget where they never take that long."
+            )
+            said.setdefault((one.first, one.second, one.where), line)
+    return list(said.values())
 
 
 def _lanes(app: App) -> Iterator[str]:

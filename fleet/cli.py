@@ -15,10 +15,12 @@ import typer
 
 from fleet import app as application
 from fleet import (
+    cli_balance,
     cli_beat,
     cli_broker,
     cli_console,
     cli_dead,
+    cli_doctor,
     cli_janitor,
     cli_night,
     cli_outbox,
@@ -128,12 +130,24 @@ def check(
     look: Annotated[
         bool, typer.Option("--look", help="Look into the queues whether messages of an actor that is gone are left.")
     ] = False,
+    recorded: Annotated[
+        bool, typer.Option("--recorded", help="Overlaps by what runs took that Redis has on record, not by budgets.")
+    ] = False,
 ) -> None:
-    """Judge the declarations; needs no server, but with --look."""
+    """Judge the declarations; needs no server, but with --look and --recorded.
+
+    Heavy work of the schedule that overlaps is a warning, and exit 0.
+    """
     from fleet.check import check as judge
+    from fleet.check import overlaps
+    from fleet.servers import require_broker
 
     app = _start()
     judge(app)
+    if recorded:
+        require_broker(application.process_broker())
+    for warning in overlaps(app, application.process_broker() if recorded else None):
+        typer.echo(f"warning: {warning}", err=True)
     if against is not None:
         _roll(app, against, look)
     typer.echo(f"{len(app.actors)} actors, {len(app.lanes)} lanes, {len(app.schedule)} entries: nothing found.")
@@ -190,6 +204,7 @@ def _advice(app: application.App) -> object:
 
 
 cli_beat.add_to(cli)
+cli_doctor.add_to(cli)
 cli_night.add_to(cli)
 cli_pgstat.add_to(cli)
 cli_steps.add_to(cli)
@@ -257,6 +272,7 @@ def drain(
         typer.echo(f"Lane {declared.name} has drained here.")
 
 
+cli.add_typer(cli_balance.cli, name="balance")
 cli.add_typer(cli_dead.cli, name="dead")
 cli.add_typer(cli_broker.cli, name="broker")
 cli.add_typer(cli_console.cli, name="console")

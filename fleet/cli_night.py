@@ -18,6 +18,7 @@ from fleet.errors import DeclarationInvalid
 from fleet.servers import require_broker
 
 if TYPE_CHECKING:
+    from fleet.explain import Explanation
     from fleet.timeline import Timeline
 
 SvgOption = Annotated[
@@ -73,19 +74,26 @@ def explain(
     ],
 ) -> None:
     """Why is this waiting, and what happens next: in at most ten lines. A name that means several is told as each."""
-    from fleet.explain import explain as explained
-
     app: App = context.obj()
     require_broker(process_broker())
-    database = None
-    if settings().database_url:
-        from fleet import storage
-
-        database = storage.database()
-    for one in explained(app, process_broker(), wanted, database):
+    for one in _explained(app, wanted):
         typer.echo(f"{one.kind} {one.name}")
         for line in one.lines:
             typer.echo(f"  {line}")
+
+
+def _explained(app: App, wanted: str) -> list[Explanation]:
+    from sqlalchemy.exc import SQLAlchemyError
+
+    from fleet import storage
+    from fleet.explain import explain as explained
+
+    try:
+        return explained(app, process_broker(), wanted, storage.database() if settings().database_url else None)
+    except SQLAlchemyError as error:
+        why = str(getattr(error, "orig", None) or error).splitlines()[0]
+        typer.echo(f"Runs could not be looked for, in PostgreSQL: {why}", err=True)
+        return explained(app, process_broker(), wanted)
 
 
 def _day(written: str) -> date:

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from typing import NamedTuple
 
 import redis
 from dramatiq import Message
@@ -44,15 +45,25 @@ _OF_A_CALL = 100  # rows, outside a worker
 _MEASURED_FOR = 86_400  # seconds that an entry's measures stand behind its last chunk
 
 
-def chunk(work: Callable[[int], bool]) -> None:
+class Did(NamedTuple):
+    """What a chunk did that may have ended before its size: whether more is left, and how many rows; true if more."""
+
+    more: bool
+    rows: int
+
+    def __bool__(self) -> bool:
+        return self.more
+
+
+def chunk(work: Callable[[int], bool | Did]) -> None:
     """Do one chunk of an elastic entry's work, if its allowance says so; called by the body of the entry's actor.
 
-    `work(size)` does up to `size` rows and returns whether more is left; a chunk that found nothing to do returns
-    False. Raises what `work` raises.
+    `work(size)` does up to `size` rows and returns whether more is left (with `Did` also how many it did, where that
+    may be fewer); a chunk that found nothing to do returns False. Raises what `work` raises.
     """
     message, found = current_message(), _entry()
     if message is None or found is None:
-        while work(_OF_A_CALL if found is None else elastic_of(found[1]).chunk):
+        while _did(work, _OF_A_CALL if found is None else elastic_of(found[1]).chunk).more:
             deadline.check()
         return
     broker, entry = found
@@ -64,6 +75,11 @@ def chunk(work: Callable[[int], bool]) -> None:
         granted = allowance(broker, entry, clock.now())
         began = seed(broker, entry, granted.places)
         log.info("chains_began", entry=entry.name, count=began, allowed=granted.places, reason=granted.reason)
+
+
+def _did(work: Callable[[int], bool | Did], size: int) -> Did:
+    did = work(size)
+    return did if isinstance(did, Did) else Did(did, size if did else 0)
 
 
 def _entry() -> tuple[FleetBroker, Entry] | None:
@@ -81,7 +97,7 @@ def _entry() -> tuple[FleetBroker, Entry] | None:
 
 
 def _of_chain(
-    broker: FleetBroker, entry: Entry, message: Message[None], number: int, work: Callable[[int], bool]
+    broker: FleetBroker, entry: Entry, message: Message[None], number: int, work: Callable[[int], bool | Did]
 ) -> None:
     granted = allowance(broker, entry, clock.now())
     if number >= granted.places:
@@ -117,14 +133,14 @@ def _go_on(broker: FleetBroker, entry: Entry, message: Message[None]) -> None:
     current.settling.goes_on = id_and_bytes(again)[1]
 
 
-def _measured(broker: FleetBroker, entry: Entry, work: Callable[[int], bool]) -> tuple[bool, Allowance]:
+def _measured(broker: FleetBroker, entry: Entry, work: Callable[[int], bool | Did]) -> tuple[bool, Allowance]:
     """Do a chunk; whether more is left, and what is allowed behind it. A full one is measured for the balancer."""
     size = elastic_of(entry).chunk
     began, cpu = clock.monotonic(), time.thread_time()
-    more = work(size)
-    if not more:
+    did = _did(work, size)
+    if not did.more:
         return False, Allowance(0, "calm", None, fallback=False)
-    took = {"rows": size, "wall_us": int((clock.monotonic() - began) * 1e6)}
+    took = {"rows": did.rows, "wall_us": int((clock.monotonic() - began) * 1e6)}
     took |= {"chunks": 1, "cpu_us": int((time.thread_time() - cpu) * 1e6)}
     ns = broker.namespace
     try:

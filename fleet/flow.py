@@ -3,7 +3,10 @@
 A worker process counts, by `middleware.flow`: a queue's starts and ends and how late bodies began after their message
 was due; an actor's bodies with their wall and CPU time; an entry's slots that came too late; a sweep's rows that
 failed. A supervisor counts the CPU of its lane. A job pays a few additions under a lock; a thread flushes them, at most
-once a second (real) or fifteen seconds (night), and sleeps while there is nothing.
+once a second (real) or fifteen seconds (night).
+
+A worker says as often since when the oldest message is due that it fetched and no thread began (`keys.prefetched`):
+such a message waits, and no queue shows it.
 
 These are statistics. Not guaranteed: that each is counted once (a flush whose reply was lost is sent again), in its
 own minute (a flush is of the minute it is made in, by this process's clock), or at all (a process that is killed takes
@@ -13,10 +16,11 @@ its lane's CPU alone. While Redis is away counts wait, up to twenty night minute
 
 from __future__ import annotations
 
+import json
 import math
 import threading
-from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
@@ -35,6 +39,8 @@ MINUTE = timedelta(minutes=1)
 _KEPT = 20 * MINUTE
 _LONGEST_PAUSE, _NIGHT_PAUSE, _SHORTEST_PAUSE = 1.0, timedelta(seconds=15), 0.05
 _AGAIN_SECONDS = 1.0
+_LAST_MS = 253_402_300_800_000  # the year 10000
+_PREFETCHED_SECONDS = 600  # real; who writes renews it, and who is gone is not asked
 _BUCKETS_AN_OCTAVE, _LAST_BUCKET = 2, 72  # the last begins at some two years of milliseconds
 
 
@@ -48,14 +54,20 @@ def start_lag(message: Message[Any] | MessageProxy, real_now: datetime) -> timed
 
     A repeated delivery counts from when the message was due as well: that it began before was for nothing.
     """
+    late = lag_ms(message, real_now.timestamp() * 1000)
+    return None if late is None else timedelta(milliseconds=late)
+
+
+def lag_ms(message: Message[Any] | MessageProxy, real_now_ms: float) -> float | None:
+    """The same in night milliseconds, for who asks at every message."""
     due = getattr(message, "due", None) or message.options.get(wire.DUE_AT, message.message_timestamp)
-    instant = wire.instant(due)
-    return None if instant is None else max(timedelta(0), real_now - instant) * clock.rate
+    if type(due) is not int or not 0 <= due < _LAST_MS:
+        return None
+    return max(0.0, real_now_ms - due) * clock.rate
 
 
-def bucket(lag: timedelta) -> int:
+def bucket(milliseconds: float) -> int:
     """The place of a lag in the histogram: 0 below a millisecond, then two an octave."""
-    milliseconds = lag / timedelta(milliseconds=1)
     return 0 if milliseconds < 1 else min(_LAST_BUCKET, int(_BUCKETS_AN_OCTAVE * math.log2(milliseconds)) + 1)
 
 
@@ -64,12 +76,20 @@ def upper(place: int) -> timedelta:
     return timedelta(milliseconds=2 ** (place / _BUCKETS_AN_OCTAVE))
 
 
-class Flow:
-    """One process's counts; the thread that flushes them runs from `start` to `stop`."""
+Prefetched = tuple[str, Mapping[str, int]]
+"""A worker's id, and since when (real milliseconds) its oldest fetched message of each queue is due."""
 
-    def __init__(self, client: redis.Redis, namespace: str) -> None:
-        self._client, self._namespace = client, namespace
-        self._counts: Counter[str] = Counter()
+
+class Flow:
+    """One process's counts; the thread that flushes them runs from `start` to `stop`.
+
+    `waiting` is asked by that thread for what the process holds and did not begin.
+    """
+
+    def __init__(self, client: redis.Redis, namespace: str, waiting: Callable[[], Prefetched] | None = None) -> None:
+        self._client, self._namespace, self._waiting = client, namespace, waiting
+        self._said: str | None = None  # the worker id under which something is said to wait
+        self._counts: defaultdict[str, int] = defaultdict(int)
         self._unsent: dict[int, Counter[str]] = {}  # minute -> what could not be flushed yet
         self._lock, self._dirty, self._stopped = threading.Lock(), threading.Event(), threading.Event()
         self._thread = threading.Thread(target=self._run, name="flow", daemon=True)
@@ -83,13 +103,18 @@ class Flow:
         self._dirty.set()
         self._thread.join(_LONGEST_PAUSE * 10)
 
-    def started(self, queue: str, lag: timedelta | None) -> None:
-        """A body begins."""
+    def started(self, queue: str, lag: float | None) -> None:
+        """A body begins, so many night milliseconds after its message was due."""
         with self._lock:
-            self._counts[f"q:{queue}:started"] += 1
+            counts = self._counts
+            counts[f"q:{queue}:started"] += 1
             if lag is not None:
-                self._counts[f"q:{queue}:lag.{bucket(lag)}"] += 1
-        self._dirty.set()
+                counts[f"q:{queue}:lag.{bucket(lag)}"] += 1
+        self._wake()
+
+    def _wake(self) -> None:
+        if not self._dirty.is_set():  # setting it again would take its lock again
+            self._dirty.set()
 
     def ran(self, queue: str, actor: str, *, wall: float, cpu: float, ended: bool) -> None:
         """A body came to its end, after so many seconds; the message too, unless it comes again."""
@@ -100,7 +125,7 @@ class Flow:
             counts[f"a:{actor}:cpu_us"] += int(cpu * 1e6)
             if ended:
                 counts[f"q:{queue}:ended"] += 1
-        self._dirty.set()
+        self._wake()
 
     def add(self, *figures: str, count: int = 1) -> None:
         """Count other figures: `kind:name:figure`."""
@@ -111,7 +136,7 @@ class Flow:
 
     def _run(self) -> None:
         while True:
-            self._dirty.wait()
+            self._dirty.wait(None if self._waiting is None else pause())
             self._dirty.clear()
             kept = self._flush()
             if self._stopped.is_set():
@@ -124,7 +149,7 @@ class Flow:
         """Send what was counted; whether Redis has it."""
         minute = minute_of(clock.now())
         with self._lock:
-            counted, self._counts = self._counts, Counter()
+            counted, self._counts = self._counts, defaultdict(int)
         self._unsent.setdefault(minute, Counter()).update(counted)
         for old in [old for old in self._unsent if old <= minute - _KEPT // MINUTE]:
             del self._unsent[old]
@@ -132,6 +157,8 @@ class Flow:
             for of in sorted(self._unsent):
                 self._send(of, self._unsent[of])
                 del self._unsent[of]
+            if self._waiting is not None:
+                self._say_what_waits(*self._waiting())
         except redis.ResponseError as error:
             log.warning("flow_refused", error=str(error))
             self._unsent.clear()  # what Redis refuses now it would refuse again
@@ -152,6 +179,32 @@ class Flow:
                 pipe.hincrby(key, figure, count)
             pipe.pexpire(key, max(50, wire.duration_ms(clock.to_real(_KEPT))))
             pipe.execute()
+
+    def _say_what_waits(self, worker: str, due: Mapping[str, int]) -> None:
+        key = keys.prefetched(self._namespace)
+        if self._said is not None and (not due or self._said != worker):
+            self._client.hdel(key, self._said)
+            self._said = None
+        if due:
+            with self._client.pipeline(transaction=True) as pipe:
+                pipe.hset(key, worker, json.dumps(due))
+                pipe.expire(key, _PREFETCHED_SECONDS)
+                pipe.execute()
+            self._said = worker
+
+
+def prefetched(said: Iterable[bytes | None]) -> dict[str, datetime]:
+    """Of what workers said that they hold and did not begin: since when the oldest of each queue is due."""
+    oldest: dict[str, datetime] = {}
+    for one in said:
+        try:
+            due = json.loads(one or b"{}")
+            for queue, at in due.items():
+                if (instant := wire.instant(at)) is not None:
+                    oldest[queue] = min(instant, oldest.get(queue, instant))
+        except (ValueError, AttributeError):
+            continue  # another version's
+    return oldest
 
 
 def pause() -> float:

@@ -2,12 +2,20 @@
 
 `get_logger` is cheap and may be called while a module is imported: structlog itself is imported at the first
 event, so that a web process which only sends pays nothing for it.
+
+Every line of a configured process, the standard library's and an uncaught exception's included, goes through
+`fleet.scrubbing` before it is written: values by their keys, texts by their form, and what the frames of a logged
+exception show to be personal. Tracebacks keep their places and their lines of code, and show no variables.
+
+Not guaranteed: anything for what is printed, or written by a process that was not configured. On failure: a line that
+cannot be scrubbed is written with its event, its level and nothing else.
 """
 
 from __future__ import annotations
 
 import logging
 import sys
+import threading
 from typing import Any, Literal
 
 
@@ -67,17 +75,20 @@ def _handler() -> logging.Handler:
 
 
 def configure(log_format: Literal["console", "json"], level: str) -> None:
-    """Send this process's logs, the standard library's included, to standard error in one format."""
+    """Send this process's logs, the standard library's included, to standard error in one format, scrubbed."""
     import structlog
+
+    from fleet.log_lines import Scrubbing
 
     shared: list[Any] = [
         structlog.contextvars.merge_contextvars,
         structlog.stdlib.add_log_level,
         structlog.stdlib.add_logger_name,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
+        Scrubbing(),
     ]
     structlog.configure(
-        processors=[*shared, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
+        processors=[structlog.stdlib.filter_by_level, *shared, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
         logger_factory=structlog.stdlib.LoggerFactory(),
         wrapper_class=structlog.stdlib.BoundLogger,
         cache_logger_on_first_use=True,
@@ -85,15 +96,34 @@ def configure(log_format: Literal["console", "json"], level: str) -> None:
     renderer: Any = (
         structlog.processors.JSONRenderer(default=str)
         if log_format == "json"
-        else structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty(), sort_keys=False)
+        else structlog.dev.ConsoleRenderer(
+            colors=sys.stderr.isatty(),
+            sort_keys=False,
+            exception_formatter=structlog.dev.plain_traceback,  # the one by default prints every variable of each frame
+        )
     )
-    final: list[Any] = [structlog.stdlib.ProcessorFormatter.remove_processors_meta]
-    if log_format == "json":
-        final.append(structlog.processors.format_exc_info)
+    final: list[Any] = [structlog.stdlib.ProcessorFormatter.remove_processors_meta, renderer]
     handler = _handler()
-    handler.setFormatter(structlog.stdlib.ProcessorFormatter(foreign_pre_chain=shared, processors=[*final, renderer]))
+    handler.setFormatter(structlog.stdlib.ProcessorFormatter(foreign_pre_chain=shared, processors=final))
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level)
     for chatty in ("apscheduler", "httpx", "httpcore", "openai", "dramatiq", "urllib3", "alembic.runtime.plugins"):
         logging.getLogger(chatty).setLevel(max(logging.WARNING, logging.getLevelName(level)))
+    sys.excepthook = _process_broke
+    threading.excepthook = _thread_broke
+
+
+def _process_broke(kind: type[BaseException], error: BaseException, traceback: Any) -> None:
+    """Python's own hook would print the exception's text as it is."""
+    if issubclass(kind, KeyboardInterrupt):
+        sys.__excepthook__(kind, error, traceback)
+    else:
+        get_logger(__name__).critical("process_broke", exc_info=(kind, error, traceback))
+
+
+def _thread_broke(broke: threading.ExceptHookArgs) -> None:
+    if broke.exc_value is not None and not isinstance(broke.exc_value, SystemExit):
+        name = broke.thread.name if broke.thread is not None else "?"
+        exc_info = (broke.exc_type, broke.exc_value, broke.exc_traceback)
+        get_logger(__name__).critical("thread_broke", thread=name, exc_info=exc_info)

@@ -56,7 +56,7 @@ EXPORTED: tuple[Metric, ...] = (
     # another fire's message ran its slot, or holds it.
     _count("fleet_messages", "queue actor outcome", "Messages that ended, by outcome"),
     _spread("fleet_job_seconds", "queue actor", "How long the body of an actor ran, in real seconds"),
-    _spread("fleet_start_lag_seconds", "queue", "From a message's enqueue to its first start, in night seconds", _LAGS),
+    _spread("fleet_start_lag_seconds", "queue", "From when a message was due to its start, in night seconds", _LAGS),
     _level("fleet_jobs_running", "queue", "Jobs whose body runs now", "livesum"),
     _count("fleet_deadlines_raised", "strike", "Deadlines raised in bodies: the `first` of each, or `again`"),
     _count("fleet_stale_writes", "table", "Late writes of workers that had lost their row; they changed nothing"),

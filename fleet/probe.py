@@ -3,15 +3,15 @@
 One script reads the queues (`probe.lua`), in one instant of the server; what processes counted in the last night
 minutes (`fleet.flow`) comes with it in the same trip. Ages are by the server's clock and the senders' timestamps.
 
-Not guaranteed: that the first messages of a queue are its oldest (they are the next), that a prefetched message which
-no thread began has an age here, or that a worker whose host's clock is off counts as a consumer. A key that is not of
-its type hides its own figure and is named. Raises what redis-py raises when Redis does not answer.
+Not guaranteed: that the first messages of a queue are its oldest (they are the next), or that a worker whose host's
+clock is off counts as a consumer. What lies fetched in a worker of ours is known to a second, in one of stock not at
+all. A key that is not of its type hides its own figure and is named. Raises what redis-py raises when Redis does not
+answer.
 """
 
 from __future__ import annotations
 
 import json
-import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -32,15 +32,14 @@ GROWTH = 10 * MINUTE
 """Night time in which a dead letter is new: longer than the gap between two looks."""
 _ALIVE = timedelta(seconds=30)  # real
 _COMPARED = 3 * WINDOW  # an older reading says nothing of the rate now
-_DUE = re.compile(rb'"(?:due_at|eta)":\s?(\d+)[^{}]*\},\s?"message_id":\s?"[^"]*",\s?"message_timestamp":\s?\d+\}$')
-_SENT = re.compile(rb'"message_timestamp":\s?(\d+)\}$')
 
 
 @dataclass(frozen=True)
 class QueueReading:
     """Counts of messages; suspects are among the `ready`. Ages and lags are night time.
 
-    `oldest_age` is the age of the oldest *due* message, from when it was due. The lags, from due to the start of a
+    `oldest_age` is the age of the oldest *due* message that nobody began, from when it was due; one that lies fetched
+    in a worker process counts too. The lags, from due to the start of a
     body, the rates (messages a night minute) and `dead_growth` (that died) are of the last night minutes; `consumers`
     are the fleet's worker processes that serve the queue and lived lately. What is not known is None. `broken` says
     which key is not of its type, so that its count is 0 here.
@@ -92,7 +91,7 @@ def look(broker: FleetBroker, queues: Iterable[str], client: redis.Redis | None 
     ns, now = broker.namespace, clock.now()
     last = flow.minute_of(now)
     minutes = range(last - WINDOW // MINUTE + 1, last + 1)
-    asked = [keys.history(ns), keys.heartbeats(ns), keys.workers(ns)]
+    asked = [keys.history(ns), keys.heartbeats(ns), keys.workers(ns), keys.prefetched(ns)]
     for name in names:
         asked += keys.of_probing(ns, name)
     back = [wire.duration_ms(clock.to_real(span)) for span in (GROWTH, WINDOW)]
@@ -106,8 +105,9 @@ def look(broker: FleetBroker, queues: Iterable[str], client: redis.Redis | None 
     )
     counted = flow.summed(hashes)
     window = now - wire.from_ms(minutes[0] * 60_000)
-    seen = _Seen(wire.from_ms(answer[0]), _moment(answer[1]), _consumers(answer[2], answer[3]), counted, window)
-    found = [seen.reading(name, row) for name, row in zip(names, answer[4:], strict=True)]
+    consumers = _consumers(answer[2], answer[3])
+    seen = _Seen(wire.from_ms(answer[0]), _moment(answer[1]), consumers, flow.prefetched(answer[4]), counted, window)
+    found = [seen.reading(name, row) for name, row in zip(names, answer[5:], strict=True)]
     return Look(seen.at, found, counted, clock.to_real(window))
 
 
@@ -134,6 +134,7 @@ class _Seen:
     at: datetime
     before: tuple[datetime, Mapping[str, int]] | None
     consumers: Counter[str]
+    prefetched: Mapping[str, datetime]
     counted: Counted
     window: timedelta
 
@@ -151,7 +152,7 @@ class _Seen:
             delayed=stock + due,
             in_flight=max(0, held - ready - due),
             dead=dead,
-            oldest_age=self._oldest(first_due, bodies),
+            oldest_age=self._oldest(name, first_due, bodies),
             lag_p50=flowed.quantile(0.5) if flowed else None,
             lag_p95=flowed.quantile(0.95) if flowed else None,
             lag_worst=flowed.quantile(1.0) if flowed else None,
@@ -172,30 +173,19 @@ class _Seen:
             return None
         return max(0.0, rate_out + (left - counts[name]) / (passed / MINUTE))
 
-    def _oldest(self, first_due: bytes | None, groups: Sequence[list[bytes]]) -> timedelta | None:
-        ages = [self._age(due_at(body)) for body in (*groups[0], *groups[1])]
+    def _oldest(self, name: str, first_due: bytes | None, groups: Sequence[list[bytes]]) -> timedelta | None:
+        ages = [self._age(wire.due_at(body)) for body in (*groups[0], *groups[1])]
+        ages.append(self._age(self.prefetched.get(name)))
         # What is delayed has no age before it is due; overdue, nobody is there to promote it.
         if first_due is not None:
             ages.append(self._age(wire.instant(int(float(first_due))), overdue=True))
-        ages += [self._age(due_at(body), overdue=True) for body in groups[2]]
+        ages += [self._age(wire.due_at(body), overdue=True) for body in groups[2]]
         return max((age for age in ages if age is not None), default=None)
 
     def _age(self, due: datetime | None, *, overdue: bool = False) -> timedelta | None:
         if due is None or (overdue and due > self.at):
             return None
         return max(timedelta(0), self.at - due) * clock.rate
-
-
-def due_at(body: bytes) -> datetime | None:
-    """From when a message counts as waiting; None for bytes that do not say. `body` may lack its beginning."""
-    try:
-        message = json.loads(body)
-        options = message.get("options")
-        told = options if isinstance(options, dict) else {}
-        return wire.instant(told.get("eta") or told.get(wire.DUE_AT) or message["message_timestamp"])
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        found = _DUE.search(body) or _SENT.search(body)
-        return wire.instant(int(found[1])) if found and len(found[1]) < 20 else None
 
 
 def _moment(entries: list[Any]) -> tuple[datetime, Mapping[str, int]] | None:

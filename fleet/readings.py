@@ -135,7 +135,7 @@ def take(broker: FleetBroker, by: str, client: redis.Redis | None = None) -> Rea
 def _store(broker: FleetBroker, client: redis.Redis, taken: Readings, at_ms: int) -> None:
     kept = [max(50, wire.duration_ms(clock.to_real(span))) for span in (_KEPT, _HISTORY_KEPT)]
     broker.own_scripts.store_reading(
-        keys=[keys.readings(broker.namespace), keys.history(broker.namespace)],
+        keys=[key(broker.namespace) for key in (keys.readings, keys.history, keys.prefetched, keys.workers)],
         args=[at_ms, minute_of(taken.at), taken.by, _written(taken), _in_short(taken), *kept, _MOMENTS],
         client=client,
     )

@@ -52,6 +52,7 @@ class Settings(BaseSettings):
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
     sentry_dsn: str | None = Field(default=None, repr=False)
     sentry_environment: str = "production"
+    sentry_traces_sample_rate: float = Field(default=0.0, ge=0, le=1)  # 0: no tracing
 
     # Fernet keys with commas between: the first seals what messages carry, all of them open it (fleet.payloads).
     payload_keys: Annotated[tuple[str, ...], NoDecode] = Field(default=(), repr=False)

@@ -86,6 +86,6 @@ class Fleet:
             try:
                 process.wait(max(0.1, ends - time.monotonic()))
             except subprocess.TimeoutExpired:
-                log.error("process_killed", name=name, pid=process.pid, cause="did not end in its drain")
+                log.error("process_killed", process=name, pid=process.pid, cause="did not end in its drain")
                 process.kill()
                 process.wait()

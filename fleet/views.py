@@ -181,12 +181,12 @@ def status_tables(app: App, broker: FleetBroker) -> list[Table]:
 def lanes_table(app: App, broker: FleetBroker, reports: list[Report]) -> Table:
     """One row a queue: how many wait, are delayed, are held, died, and for how long the oldest due one has waited.
 
-    `lag` is how late 95 of 100 jobs of the last minutes began at most, `a minute` what came and what ended then.
+    `lag` is how late 95 of 100 jobs of the last minutes began at most, `in/out` how many came and ended a minute.
     """
     readings = {
         reading.queue: reading for reading in probe.read(broker, (q for lane in app.lanes for q in lane.queues))
     }
-    head = ("lane", "workers", "queue", "waiting", "oldest", "lag", "a minute", "consumers", "delayed", "held")
+    head = ("lane", "workers", "queue", "waiting", "oldest", "lag", "in/out", "consumers", "delayed", "held")
     table = Table(*head, "dead letters", title="Lanes")
     for lane in app.lanes:
         workers = sum(report.serves and report.name == lane.name for report in reports)
@@ -199,7 +199,7 @@ def lanes_table(app: App, broker: FleetBroker, reports: list[Report]) -> Table:
                 str(reading.ready),
                 span(reading.oldest_age),
                 "-" if reading.lag_p95 is None else fine_span(reading.lag_p95),
-                f"{_rate(reading.rate_in)} in, {_rate(reading.rate_out)} out",
+                f"{_rate(reading.rate_in)}/{_rate(reading.rate_out)}",
                 "-" if reading.consumers is None else str(reading.consumers),
                 str(reading.delayed),
                 str(reading.in_flight),

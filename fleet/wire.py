@@ -20,6 +20,8 @@ both in real time.
 
 from __future__ import annotations
 
+import json
+import re
 from datetime import UTC, datetime, timedelta
 
 ENTRY = "entry"
@@ -35,6 +37,8 @@ CHAIN, GENERATION = "chain", "generation"
 LEFT = "left"
 TIME_LIMIT, MAX_AGE = "time_limit", "max_age"
 
+_DUE = re.compile(rb'"(?:due_at|eta)":\s?(\d+)[^{}]*\},\s?"message_id":\s?"[^"]*",\s?"message_timestamp":\s?\d+\}$')
+_SENT = re.compile(rb'"message_timestamp":\s?(\d+)\}$')
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND = timedelta(milliseconds=1)
 
@@ -73,3 +77,18 @@ def instant(milliseconds: object) -> datetime | None:
 def duration_ms(duration: timedelta) -> int:
     """A duration as whole milliseconds, rounded down."""
     return duration // _MILLISECOND
+
+
+def due_at(body: bytes) -> datetime | None:
+    """From when a message counts as waiting, in real time; None for bytes that do not say.
+
+    `body` may lack its beginning: what tells it is written last.
+    """
+    try:
+        message = json.loads(body)
+        options = message.get("options")
+        told = options if isinstance(options, dict) else {}
+        return instant(told.get("eta") or told.get(DUE_AT) or message["message_timestamp"])
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        found = _DUE.search(body) or _SENT.search(body)
+        return instant(int(found[1])) if found and len(found[1]) < 20 else None

@@ -19,6 +19,7 @@ from middleware.metrics import Metrics
 from middleware.retries import LaneRetries
 from middleware.sentry import Sentry
 from middleware.slot_claim import SlotClaim
+from middleware.tracing import Tracing
 
 __all__ = ["default_order"]
 
@@ -27,6 +28,7 @@ def default_order() -> list[Middleware]:
     """A fresh set of middleware for one broker, in the order each needs."""
     return [
         Sentry(),  # outermost: reports only what all below it have left as a dead letter
+        Tracing(),  # below Sentry, in whose scope of the job its spans stand
         Metrics(),  # counts outcomes, so above all that decide one
         LogContext(),  # above everything that logs about the message
         CurrentMessage(),  # above Expiry, whose enqueue hook asks what message is being worked on

@@ -15,6 +15,7 @@ from dramatiq import Broker, MessageProxy, Middleware
 from fleet import flow, wire
 from fleet.broker import FleetBroker
 from fleet.clock import clock
+from fleet.workers.ready import Ready
 from middleware.outcome import outcome, skipped
 
 
@@ -27,7 +28,9 @@ class FlowCounts(Middleware):
 
     def before_worker_boot(self, broker: Broker, worker: Any) -> None:
         assert isinstance(broker, FleetBroker)
-        self._flow = flow.Flow(broker.client, broker.namespace)
+        ready = worker.work_queue
+        waiting = (lambda: (broker.broker_id, ready.oldest_due())) if isinstance(ready, Ready) else None
+        self._flow = flow.Flow(broker.client, broker.namespace, waiting)
         self._flow.start()
         flow.activate(self._flow)
 
@@ -41,7 +44,7 @@ class FlowCounts(Middleware):
         if self._flow is None:
             return
         lost = wire.LOST in message.options  # stands for a job that began long ago
-        self._flow.started(message.queue_name, None if lost else flow.start_lag(message, clock.real_now()))
+        self._flow.started(message.queue_name, None if lost else flow.lag_ms(message, wire.to_ms(clock.real_now())))
         self._began.wall, self._began.cpu = clock.monotonic(), time.thread_time()
 
     def after_process_message(

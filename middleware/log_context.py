@@ -1,7 +1,8 @@
 """Binds message, actor, queue, attempt and slot to every log line of a job, and says how the job ended.
 
-Arguments are never logged: they may be personal. Not guaranteed: that the text of a job's own exception quotes none,
-nor anything for a stock worker, which logs them with each failure.
+Arguments are never logged: they may be personal. The text of a job's exception is scrubbed with what its frames show to
+be personal (`fleet.scrubbing`). Not guaranteed: that it quotes nothing else, nor anything for a stock worker, which
+logs arguments with each failure.
 """
 
 from __future__ import annotations
@@ -36,23 +37,26 @@ class LogContext(Middleware):
     def after_process_message(
         self, broker: Broker, message: MessageProxy, *, result: Any = None, exception: BaseException | None = None
     ) -> None:
-        self._say(message, exception)
+        if exception is not None:
+            self._say(broker, message, exception)
         _unbind()
 
     def after_skip_message(self, broker: Broker, message: MessageProxy) -> None:
         _unbind()
 
-    def _say(self, message: MessageProxy, exception: BaseException | None) -> None:
-        if exception is None:
-            return
+    def _say(self, broker: Broker, message: MessageProxy, exception: BaseException) -> None:
+        from fleet.safe_args import arguments_of
+        from fleet.scrubbing import shown
+
+        error = shown(exception, arguments_of(broker.actors.get(message.actor_name), message).unsafe_texts)
         if isinstance(exception, DeadlineExceeded):
             log.error("job_deadline", reason=str(exception), dead_letter=True)
         elif message.failed:
-            log.error("job_failed", error=repr(exception), dead_letter=True)
+            log.error("job_failed", error=error, dead_letter=True)
         elif isinstance(exception, RetryLater):
             log.info("job_retries_later", error=str(exception), after=str(exception.after))
         else:
-            log.warning("job_retries", error=repr(exception))
+            log.warning("job_retries", error=error)
 
 
 def _unbind() -> None:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import threading
-from datetime import timedelta
 from typing import Any
 
 from dramatiq import Broker, MessageProxy, Middleware
 
-from fleet import metrics, wire
+from fleet import flow, metrics, wire
 from fleet.clock import clock
 from middleware.outcome import Outcome, outcome, skipped
 
@@ -25,7 +24,7 @@ class Metrics(Middleware):
     def before_process_message(self, broker: Broker, message: MessageProxy) -> None:
         self._started.at = clock.monotonic()
         metrics.job_running(message.queue_name, +1)
-        lag = _lag(message)
+        lag = None if message.options.get(wire.LOST) else flow.start_lag(message, clock.real_now())
         if lag is not None:
             metrics.start_lag(message.queue_name, lag.total_seconds())
 
@@ -41,11 +40,3 @@ class Metrics(Middleware):
     def _ended(self, message: MessageProxy, how: Outcome) -> None:
         metrics.job_running(message.queue_name, -1)
         metrics.message_ended(message.queue_name, message.actor_name, how)
-
-
-def _lag(message: MessageProxy) -> timedelta | None:
-    """From its enqueue, a delay that its sender gave included, in night time; None for what comes again."""
-    if message.options.get("retries") or message.options.get(wire.LOST):
-        return None
-    sent = wire.instant(message.message_timestamp)
-    return max(timedelta(0), clock.real_now() - sent) * clock.rate if sent else None

@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from books.night.plan import Plan
+from books.night.plan import BACKLOG, EVALS, SUBMISSIONS, Plan
 from fleet.errors import FleetError
 
 
@@ -24,6 +24,13 @@ def main(
     picture: Annotated[
         Path | None, typer.Option(help="Write the live view of the busiest minutes to this SVG.")
     ] = None,
+    balance: Annotated[
+        bool, typer.Option(help="Have the balancer decide; without it elastic work begins at its cron minutes.")
+    ] = True,
+    crashes: Annotated[bool, typer.Option(help="Kill a worker, twice, and the leading beat.")] = True,
+    backlog: Annotated[int, typer.Option(min=1, help="Documents that nobody waits for.")] = BACKLOG,
+    submissions: Annotated[int, typer.Option(min=1, help="What people have handed in.")] = SUBMISSIONS,
+    evals: Annotated[int, typer.Option(min=1, help="Questions that are to be asked again.")] = EVALS,
     real_clock: Annotated[
         bool, typer.Option("--real-clock", help="Run until Ctrl-C instead, on the real clock.")
     ] = False,
@@ -37,7 +44,8 @@ def main(
         return
     from books.night.play import play
 
-    report = play(Plan(seconds, seed, folder.resolve()), console, picture)
+    plan = Plan(seconds, seed, folder.resolve(), balance, crashes, backlog, submissions, evals)
+    report = play(plan, console, picture)
     console.print(report.table())
     if json is not None:
         report.write(json)

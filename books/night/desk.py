@@ -9,14 +9,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import date, datetime, timedelta
 from pathlib import Path
+from random import Random
 from typing import Any
 
-from books.night.plan import ACCOUNTS, OCR_RECEIPTS, RECEIPTS, at
+from books.night.plan import ACCOUNTS, BACKLOG, EVALS, OCR_RECEIPTS, RECEIPTS, SUBMISSIONS, at
 from books.sandbox import receipts
 from books.sandbox.bank import seed_connections
 from books.seed_files import write_broken_csv, write_good_csv
 from books.seeding import Expected, seed_night
 from fleet import app as application
+from fleet.clock import clock
 from fleet.logs import get_logger
 from fleet.storage import session
 
@@ -32,7 +34,15 @@ _HOURS = {
 _SPREAD_MINUTES = 5  # between two messages of a kind
 
 
-def fill(inbox: Path, *, seed: int, today: date) -> Expected:
+def fill(
+    inbox: Path,
+    *,
+    seed: int,
+    today: date,
+    backlog: int = BACKLOG,
+    submissions: int = SUBMISSIONS,
+    evals: int = EVALS,
+) -> Expected:
     """Draw the receipts and CSV files into `inbox` and write the night's rows."""
     inbox.mkdir(parents=True, exist_ok=True)
     drawn = receipts.draw(seed, inbox, count=RECEIPTS, ocr=OCR_RECEIPTS)
@@ -47,14 +57,19 @@ def fill(inbox: Path, *, seed: int, today: date) -> Expected:
             broken_csv=write_broken_csv(inbox / "kassenbuch.csv", seed, today),
             seed=seed,
             today=today,
+            backlog=[drawn[number % len(drawn)].path for number in range(backlog)],
+            submissions=submissions,
+            evals=evals,
         )
 
 
 class Desk:
     """Sends each message when its hour has come."""
 
-    def __init__(self, expected: Expected) -> None:
-        self._waiting = sorted(_timed(expected), key=lambda item: item[0])
+    def __init__(self, expected: Expected, *, seed: int = 0) -> None:
+        self._waiting = sorted(_timed(expected, Random(f"desk {seed}")), key=lambda item: item[0])
+        self.sent: dict[tuple[str, Any], datetime] = {}
+        """(actor, first argument) -> the real instant it was sent at."""
 
     def send_all(self) -> None:
         """Send everything at once, whatever its hour."""
@@ -65,12 +80,23 @@ class Desk:
         """Send everything due by this night instant."""
         while self._waiting and self._waiting[0][0] <= now:
             _, actor, arguments = self._waiting.pop(0)
+            self.sent[actor, arguments[0]] = clock.real_now()
             application.process_broker().get_actor(actor).send(*arguments)
             log.info("person_asks", actor=actor)
 
 
-def _timed(expected: Expected) -> Iterator[tuple[datetime, str, tuple[Any, ...]]]:
+def _timed(expected: Expected, draw: Random) -> Iterator[tuple[datetime, str, tuple[Any, ...]]]:
     sent: dict[str, int] = {}
+    many = len(expected.submit_runs) > SUBMISSIONS
     for actor, arguments in expected.messages:
         number = sent[actor] = sent.get(actor, -1) + 1
-        yield _HOURS[actor] + timedelta(minutes=_SPREAD_MINUTES * number), actor, arguments
+        if actor == "submit_approved_run" and many:
+            yield _some_time(draw), actor, arguments
+        else:
+            yield _HOURS[actor] + timedelta(minutes=_SPREAD_MINUTES * number), actor, arguments
+
+
+def _some_time(draw: Random) -> datetime:
+    """Two in five by night, the others when offices open."""
+    first, last = (at(0, 30), at(6, 0)) if draw.random() < 0.4 else (at(6, 30), at(7, 40))
+    return first + draw.random() * (last - first)

@@ -121,8 +121,11 @@ def _runs(world: World, expected: Expected) -> Iterator[Line]:
         ("evals answered", expected.eval_runs, (RunStatus.PASSED, RunStatus.FAILED)),
     ):
         rows = _rows(AgentRun, ids)
-        wrong = [f"run {row.id} {row.status} ({row.outcome})" for row in rows if row.status not in ends]
-        yield judged(SECTION, claim, len(rows), len(rows) - len(wrong), wrong)
+        left = [row for row in rows if row.status not in ends]
+        wrong = [f"run {row.id} {row.status} ({row.outcome})" for row in left]
+        # A question that waits is the next night's; nothing of it is lost.
+        waits = claim == "evals answered" and all(row.status == RunStatus.QUEUED for row in left)
+        yield judged(SECTION, claim, len(rows), len(rows) - len(wrong), wrong, "apart" if waits else "red")
     with session() as s:
         statuses = Counter(s.scalars(select(AgentRun.status)))
         steps = Counter(s.execute(select(AgentStep.run_id, AgentStep.number)).tuples())

@@ -18,16 +18,28 @@ LENGTH = timedelta(hours=8)
 ACCOUNTS = 300
 RECEIPTS = 40
 OCR_RECEIPTS = 12
+BACKLOG = 30  # documents that nobody waits for: receipts once more, most of them one customer's
+SUBMISSIONS = 6
+EVALS = 20
 _LEAD_SECONDS = 15.0  # real: what five lanes and two beats need to start on two cores, before the evening
 
 
 @dataclass(frozen=True)
 class Plan:
-    """A night to be played in `seconds` of real time, with everything in it drawn from `seed`."""
+    """A night to be played in `seconds` of real time, with everything in it drawn from `seed`.
+
+    Without `balance` nobody decides how many chains of elastic work run: their cron minutes stand. Without `crashes`
+    nothing is killed. More than a handful of `submissions` come over the whole night, most of them in the morning.
+    """
 
     seconds: float
     seed: int
     folder: Path
+    balance: bool = True
+    crashes: bool = True
+    backlog: int = BACKLOG
+    submissions: int = SUBMISSIONS
+    evals: int = EVALS
 
     @property
     def ends(self) -> datetime:

@@ -20,17 +20,18 @@ from rich.console import Console
 from rich.live import Live
 from sqlalchemy import text
 
-from books.night import judge_bank, judge_desk, judge_house, judge_outside, judge_slots
+from books.night import figures, judge_bank, judge_desk, judge_elastic, judge_house, judge_outside, judge_slots
 from books.night.desk import Desk, fill
 from books.night.faults import Faults
+from books.night.judge_elastic import ElasticWatch
 from books.night.live import save_picture, view
 from books.night.plan import ACCOUNTS, EVENING, Plan
 from books.night.report import Line, Report
 from books.night.world import World, sandbox
 from books.seeding import Expected
+from fleet import allowance, logs, probe
 from fleet import app as application
 from fleet import clock as clocks
-from fleet import logs, probe
 from fleet.app import App
 from fleet.broker import FleetBroker
 from fleet.clock import clock
@@ -68,7 +69,16 @@ def play(plan: Plan, console: Console, picture: Path | None = None) -> Report:
             clocks.configure(application.settings())
             logs.configure("json", "WARNING")
             _require_empty()
-            expected = fill(plan.folder / "inbox", seed=plan.seed, today=EVENING.date())
+            volumes = {"backlog": plan.backlog, "submissions": plan.submissions, "evals": plan.evals}
+            expected = fill(plan.folder / "inbox", seed=plan.seed, today=EVENING.date(), **volumes)
+            if not plan.balance:
+                allowance.switch(
+                    application.process_broker(),
+                    on=False,
+                    entries=[entry.name for entry in app.schedule if entry.elastic],
+                    by="the night",
+                    because="it is played without a balancer",
+                )
             return _Night(plan, app, world, expected, console).play(picture)
 
 
@@ -101,17 +111,19 @@ class _Night:
         self._fleet = Fleet(app, plan.folder / "logs", environment={}, beats=2)
         self._faults = Faults(plan, self._fleet, self._broker)
         self._died: dict[str, int] = {}
+        self._desk, self._elastic = Desk(expected, seed=plan.seed), ElasticWatch(app, self._broker)
 
     def play(self, picture: Path | None) -> Report:
-        desk = Desk(self._expected)
         self._fleet.start_lanes()
         self._fleet.start_beats()
         try:
             with Live(console=self._console, refresh_per_second=4, transient=True) as live:
                 shown = 0.0
                 while clock.now() <= self._plan.ends:
-                    desk.act(clock.now())
-                    self._faults.tick()
+                    self._desk.act(clock.now())
+                    self._elastic.look(clock.now())
+                    if self._plan.crashes:
+                        self._faults.tick()
                     self._note_ended()
                     if time.monotonic() - shown > _VIEW_SECONDS:
                         seen, shown = view(self._app, self._broker, self._faults), time.monotonic()
@@ -147,7 +159,8 @@ class _Night:
         ends = time.monotonic() + _SETTLE.total_seconds()
         queues = [queue for lane in self._app.lanes for queue in lane.queues]
         while time.monotonic() < ends and any(reading.left for reading in probe.read(self._broker, queues)):
-            self._faults.tick()
+            if self._plan.crashes:
+                self._faults.tick()
             time.sleep(_LOOK_SECONDS)
 
     def _report(self, bank: list[Line]) -> Report:
@@ -156,5 +169,7 @@ class _Night:
         report.lines += bank
         report.lines += judge_desk.judge(self._world, self._expected)
         report.lines += judge_outside.judge(self._world, self._expected, self._faults.charges_cut)
+        report.lines += judge_elastic.judge(self._app, self._plan, self._broker, self._world, self._elastic)
+        report.figures = figures.of(self._app, self._world, self._expected, self._desk.sent, self._elastic)
         report.lines += judge_house.judge(self._app, self._plan, self._broker, self._faults.killed, self._died)
         return report

@@ -53,6 +53,8 @@ class Report:
     seed: int
     seconds: float
     lines: list[Line] = field(default_factory=list)
+    figures: dict[str, float] = field(default_factory=dict)
+    """What nights are compared by, in night seconds or rows; only in the JSON."""
 
     @property
     def red(self) -> list[Line]:

@@ -28,9 +28,9 @@ from fleet import wire
 from fleet.actor import current_delivery
 from fleet.errors import RetryLater
 from fleet.logs import get_logger
+from fleet.sentry import report_issue
 from fleet.storage import leases, session
 from fleet.storage.leases import RUNNING
-from middleware.sentry import report_issue
 
 log = get_logger(__name__)
 

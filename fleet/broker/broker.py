@@ -142,8 +142,10 @@ class FleetBroker(HookedBroker):
         """
         settling = current.settling
         if settling is not None and settling.retried_by(message):
-            # A copy: a hook may write into what is sent, and not into what ran.
-            message = message.copy(options=self._due(message, delay or 0))
+            message = message.copy()  # a hook may write into what is sent, and not into what ran
+            due = self._due(message, delay or 0)
+            message.options.pop(wire.DUE_AT, None)  # written last: who reads a long message's end alone looks there
+            message.options.update(due)
             self.emit_before("enqueue", message, delay)
             settling.retry = (id_and_bytes(message)[1], self._real_ms(delay) or 0)
             self.emit_after("enqueue", message, delay)

@@ -32,7 +32,7 @@ from fleet.declarations import DEAD_KEPT_FOR, DEAD_KEPT_MOST
 PAGE = 200
 _TRIMMED_A_CALL = 500
 _CALLS_A_TRIM = 20  # so that a flood of deaths does not outrun the janitor; some milliseconds a call
-_RESET = ("retries", "traceback", "requeue_timestamp", "hook_failures", "parkings", wire.EXPIRES_AT)
+_RESET = ("retries", "traceback", "requeue_timestamp", "hook_failures", "parkings", wire.EXPIRES_AT, wire.DUE_AT)
 """Options that a letter leaves behind: it begins anew, and a window that has passed does not drop it again."""
 
 Outcome = Literal["moved", "unreadable", "gone"]

@@ -246,6 +246,12 @@ def flow(namespace: str, minute: int) -> str:
     return f"{namespace}:fleet:flow:{minute}"
 
 
+def prefetched(namespace: str) -> str:
+    """Worker id -> for each queue since when (ms) the oldest message is due that it fetched and no thread began (JSON);
+    expires with the silence of all workers."""
+    return f"{namespace}:fleet:prefetched"
+
+
 def readings(namespace: str) -> str:
     """The newest reading of all queues: `at`, `minute`, `reading` (JSON), and `by:<who>` when each took its last;
     expires after a night day without one."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from datetime import datetime
-from typing import Any
+from itertools import takewhile
 
 from fleet import by_hand, entry_runs, ledger
 from fleet.allowance import Decision, allowance, decisions, holds, switched_off
@@ -18,17 +18,6 @@ from fleet.views import fine_span, span
 from fleet.window import window
 
 _LINES, _RUNS = 5, 400
-
-_NEXT = {
-    "floor": "so many are needed to be done by the deadline",
-    "hot": "it grows again after a few calm minutes",
-    "free": "it grows again as others need less",
-    "calm": "it grows while nobody needs the room",
-    "day": "one chain at most goes on by day",
-    "blind": "the cron slot's level holds until the fleet can be read again",
-    "held": "a person holds it",
-    "closed": "its window is not open",
-}
 
 
 def lines(asked: Asked, entry: Entry) -> Iterator[str]:
@@ -126,35 +115,23 @@ def _elastic(asked: Asked, entry: Entry) -> Iterator[str]:
             f"{asked.told(night.slot)} to {asked.told(night.day)}; {deadline}."
         )
     else:
-        yield f"Elastic: {_decided(asked, entry, granted.places, granted.reason)}, {deadline}."
+        yield f"Elastic: {_decided(asked, entry, granted.places, granted.reason)}."
 
 
 def _decided(asked: Asked, entry: Entry, places: int, reason: str) -> str:
+    """What the balancer says of it, and since when it has been so."""
     assert entry.elastic is not None
-    found = decisions(asked.broker, entry.name, window(entry, asked.now).opens)
-    since, last = _since(found, places)
-    held = "held" if places < entry.elastic.cap else "all are allowed"
-    told = f"{held} at {places} of {entry.elastic.cap}"
-    if since is not None:
-        told += f" since {asked.told(since)}"
-    if last is not None:
-        told += f": {plain(last.text)}"
-    told += f"; {_NEXT.get(reason, reason)}"
-    return told + (f"; finishes {_finishes(asked, last.numbers)} at this pace" if last is not None else "")
+    cap = entry.elastic.cap
+    since, last = _since(decisions(asked.broker, entry.name, window(entry, asked.now).opens), places)
+    if since is None or last is None:
+        return f"{places} of {cap} chains are allowed ({reason}); no decision of it is on record"
+    what, _, why = last.text.partition(": ")
+    if not what.endswith(f" of {cap}"):
+        what, why = f"{places} of {cap} allowed", last.text
+    return plain(f"{what} since {asked.told(since)}: {why}", 400)
 
 
 def _since(found: Sequence[Decision], places: int) -> tuple[datetime | None, Decision | None]:
     """Since when an allowance has been what it is, and the newest decision for it."""
-    since, last = None, found[-1] if found else None
-    for decision in reversed(found):
-        if decision.places != places:
-            break
-        since = decision.at
-    return since, last
-
-
-def _finishes(asked: Asked, numbers: dict[str, Any]) -> str:
-    try:
-        return asked.told(datetime.fromisoformat(str(numbers.get("finishes"))))
-    except ValueError:
-        return "never"
+    same = list(takewhile(lambda decision: decision.places == places, reversed(found)))
+    return (same[-1].at, same[0]) if same else (None, None)

@@ -3,8 +3,8 @@
 The engine knows no application's tables; one that shows its runs makes a table or a view `fleet_runs` with the columns
 kind, id, status, done, total, outcome, needs_review, updated_at, and perhaps lease_message and lease_until.
 
-Not guaranteed: that a row without a lease names whoever works on it. On failure: what SQLAlchemy raises; a database
-without such a table has no runs.
+Not guaranteed: that a row without a lease names whoever works on it. On failure: what SQLAlchemy raises, also where
+looking for an id took two seconds; a database without such a table has no runs.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from fleet.views import span
 TABLE = "fleet_runs"
 _MOST = 5
 _THERE = text(f"SELECT to_regclass('{TABLE}')")
+_WITHIN = text("SET LOCAL statement_timeout = '2s'")  # a view's ids may have no index
 _OF_ID = text(f"SELECT * FROM {TABLE} WHERE id = :id ORDER BY kind LIMIT {_MOST}")
 
 
@@ -30,6 +31,7 @@ def find(connection: Connection, wanted: str) -> list[Mapping[str, Any]]:
     """The rows with an id, or with a kind and an id (`import/17`); none where there is no such table."""
     if connection.scalar(_THERE) is None:
         return []
+    connection.execute(_WITHIN)
     kind, sign, id = wanted.rpartition("/")
     rows = [dict(row) for row in connection.execute(_OF_ID, {"id": id}).mappings()]
     return [row for row in rows if not sign or row.get("kind") == kind]

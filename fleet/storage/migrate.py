@@ -46,6 +46,15 @@ def revisions(root: Path) -> tuple[tuple[str, ...], tuple[str, ...]]:
     return tuple(sorted(known.get_heads())), tuple(sorted(script.revision for script in known.walk_revisions()))
 
 
+def heads(engine: Engine, root: Path) -> tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]:
+    """Where the database stands, where this code wants it, and which of the former this code does not know."""
+    wanted, known = revisions(root)
+    with engine.connect() as connection:
+        context = MigrationContext.configure(connection, opts={"version_table": "fleet_migrations"})
+        stands = tuple(sorted(context.get_current_heads()))
+    return stands, wanted, tuple(one for one in stands if one not in known)
+
+
 def _config(root: Path) -> Config:
     engine_versions = _HERE / "migrations" / "versions"
     folders = [engine_versions, *(path for path in root.glob("*/migrations/versions") if path != engine_versions)]

@@ -20,7 +20,7 @@ from fleet.outage import count_between
 from fleet.overlaps import HEAVY, Expected, Stretch, overlaps
 from fleet.slots import offset, slots_between
 from fleet.timeline.elastic import released, steps, windows
-from fleet.timeline.model import Load, Night, Often, Row, Segment, Timeline, Track
+from fleet.timeline.model import Load, Night, Often, Row, Segment, Step, Timeline, Track
 from fleet.timeline.painting import joined, painted
 
 OFTEN = 20  # slots a night, from which on they are counted and not drawn
@@ -86,7 +86,7 @@ def timeline(known: Iterable[Known], recorded: Recorded, night: Night, now: date
 
 def _track(one: Known, seen: tuple[Segment, ...], recorded: Recorded, night: Night, now: datetime | None) -> Track:
     cap = one.entry.elastic.cap if one.entry.elastic is not None else 0
-    allowed = steps(recorded.decisions.get(one.entry.name, ()), night, now) if now is not None else ()
+    allowed = _allowed(one, recorded, night, now)
     return Track(one.entry.name, seen, allowed, cap)
 
 
@@ -115,15 +115,17 @@ def _segments(one: Known, recorded: Recorded, night: Night, now: datetime | None
         yield from _judged(one, verdicts, runs, now, counted)
     yield from _paused(lines, recorded.pauses.get(name), night)
     if one.entry.elastic is not None:
-        yield from released(recorded.decisions.get(name, ()), night, now)
-        yield from (Segment("scheduled", *_after(window, now), "its window") for window in windows(one.entry, night))
+        yield from released(_allowed(one, recorded, night, now))
+        for window in windows(one.entry, night):
+            yield Segment("scheduled", max(window.opens, now or window.opens), window.deadline, "its window")
     elif not counted:
         yield from _to_come(one, verdicts[-1].last if verdicts else None, night, now)
 
 
-def _after(window: tuple[datetime, datetime], now: datetime | None) -> tuple[datetime, datetime]:
-    opens, deadline = window
-    return (opens if now is None else max(opens, now), deadline)
+def _allowed(one: Known, recorded: Recorded, night: Night, now: datetime | None) -> tuple[Step, ...]:
+    if one.entry.elastic is None or now is None:
+        return ()
+    return steps(one.entry, recorded.decisions.get(one.entry.name, ()), night, now)
 
 
 def _ran(runs: Sequence[Run], now: datetime, join: timedelta | None) -> Iterable[Segment]:
@@ -162,7 +164,7 @@ def _fired(one: Known, slot: datetime, runs: list[Run], now: datetime, counted: 
     at, window, why = slot, slot + one.entry.expires, "waits in its queue"
     for run in sorted(runs, key=lambda run: run.started):
         if run.outcome == "expired":
-            yield Segment("expired", slot, max(run.started, slot + _MOMENT), "its message expired in its queue")
+            yield Segment("expired", slot, window, "its message expired in its queue")
             return
         if not counted or run.started - at > HEAVY:
             yield Segment("held", at, run.started, why)

@@ -211,9 +211,7 @@ def _step(drawing: _Drawing, step: Step, most: int) -> None:
     bar = SubElement(drawing.root, "rect", {"class": "allowed" if step.places else "none-allowed", **box})
     bar.set("fill-opacity", ".5")
     told = drawing.timeline.night.told
-    SubElement(
-        bar, "title"
-    ).text = f"{told(step.begins)}–{told(step.ends)}: {step.places} of {most} allowed, {step.reason}: {step.text}"
+    SubElement(bar, "title").text = f"{told(step.begins)}–{told(step.ends)}: {step.told(most)}"
 
 
 def _overlaps(drawing: _Drawing) -> None:

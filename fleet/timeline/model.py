@@ -88,6 +88,11 @@ class Step:
     reason: str
     text: str
 
+    def told(self, cap: int) -> str:
+        """How many, and why, in words."""
+        many = f"{self.places} of {cap}"
+        return f"{self.reason}, {self.text}" if many in self.text else f"{many}, {self.reason}: {self.text}"
+
 
 @dataclass(frozen=True)
 class Track:
@@ -147,7 +152,7 @@ class Timeline:
         """Each change of an allowance with its reason, in a line each, in order of time."""
         steps = [(step, track) for row in self.rows for track in row.tracks for step in track.steps]
         return [
-            f"{self.night.told(step.begins)} {track.entry} {step.places} of {track.cap}, {step.reason}: {step.text}"
+            f"{self.night.told(step.begins)} {track.entry} {step.told(track.cap)}"
             for step, track in sorted(steps, key=lambda pair: pair[0].begins)
         ]
 

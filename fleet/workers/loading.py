@@ -26,7 +26,7 @@ from pathlib import Path
 from types import FrameType
 
 from fleet import app as application
-from fleet import metrics
+from fleet import metrics, sentry
 from fleet.errors import FleetError
 from fleet.logs import get_logger
 from fleet.settings import Settings
@@ -101,6 +101,7 @@ class Loading:
         Raises `NotDeclared` for a lane that is not among those declared, if these can be read, and `AddressUnusable`.
         """
         self._require_lane()
+        sentry.begin(self._settings, process="supervisor", lane=self._lane)
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._on_signal)
         signal.signal(signal.SIGHUP, lambda *_: self._now.set())

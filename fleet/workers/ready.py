@@ -10,7 +10,10 @@ from collections.abc import Sequence
 from queue import PriorityQueue
 from typing import NamedTuple
 
+from fleet import wire
 from fleet.broker.ends import Fetched
+
+_READ = 512  # bytes from a body's end, which tells when it was due
 
 
 class Waiting(NamedTuple):
@@ -35,6 +38,16 @@ class Ready(PriorityQueue[Waiting]):
                 self._order += 1
                 self._put(Waiting(priority, self._order, one))
             self.not_empty.notify(len(fetched))
+
+    def oldest_due(self) -> dict[str, int]:
+        """Since when (real milliseconds) the first fetched message of each queue that nobody took is due."""
+        with self.mutex:
+            in_order = sorted(self.queue, key=lambda waiting: waiting.order)
+        first: dict[str, bytes] = {}
+        for waiting in in_order:
+            first.setdefault(waiting.fetched.queue, waiting.fetched.body)
+        due = {queue: wire.due_at(body[-_READ:]) for queue, body in first.items()}
+        return {queue: wire.to_ms(instant) for queue, instant in due.items() if instant is not None}
 
     def take_back(self, most: int | None = None) -> list[Fetched]:
         """What no thread has taken, in the order of fetching: all of it, or the last ones."""

@@ -76,14 +76,14 @@ class Rooms:
                     _join(file, self.metrics / f"{kind}_gone.db", _JOINED[kind])
                 file.unlink()
 
-    def registry(self) -> CollectorRegistry:
-        """The children's metrics and this process's own of the engine, summed at each reading."""
+    def registry(self, own: Collector | None = None) -> CollectorRegistry:
+        """The children's metrics and this process's `own` (by default, all) of the engine, summed at each reading."""
         from prometheus_client import REGISTRY, CollectorRegistry
         from prometheus_client.multiprocess import MultiProcessCollector
 
         registry = CollectorRegistry()
         collector = MultiProcessCollector(None, path=str(self.metrics))  # type: ignore[no-untyped-call]
-        registry.register(_Summed(collector, self._counting, REGISTRY))
+        registry.register(_Summed(collector, self._counting, own or REGISTRY))
         return registry
 
     def remove(self) -> None:
@@ -106,10 +106,20 @@ class _Summed:
             found = {metric.name: metric for metric in self._children.collect()}
         for metric in self._own.collect():
             if metric.name.startswith("fleet_"):
-                samples = [sample for sample in metric.samples if not sample.name.endswith("_created")]
                 found.setdefault(metric.name, type(metric)(metric.name, metric.documentation, metric.type))
-                found[metric.name].samples += samples
+                _add_samples(found[metric.name], metric)
         return found.values()
+
+
+def _add_samples(to: Metric, own: Metric) -> None:
+    """Add values under the same labels: a scrape in which a series stands twice is refused."""
+    places = {(sample.name, tuple(sorted(sample.labels.items()))): place for place, sample in enumerate(to.samples)}
+    for sample in own.samples:
+        place = places.get((sample.name, tuple(sorted(sample.labels.items()))))
+        if place is not None:
+            to.samples[place] = to.samples[place]._replace(value=to.samples[place].value + sample.value)
+        elif not sample.name.endswith("_created"):
+            to.samples.append(sample)
 
 
 def _join(gone: Path, sums: Path, join: _Joins) -> None:

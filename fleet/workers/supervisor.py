@@ -22,7 +22,7 @@ import threading
 
 import redis
 
-from fleet import metrics
+from fleet import metrics, sentry
 from fleet.app import App, longest_hard, process_broker, settings
 from fleet.bounds import LOST_MARGIN
 from fleet.broker.dead import trim
@@ -89,6 +89,7 @@ class Supervisor:
             signal.signal(number, self._on_signal)
         signal.signal(signal.SIGHUP, lambda *_: self._hangup.set())
         where = self._vitals.serve(settings(), self._rooms.registry())
+        sentry.begin(settings(), process="supervisor", lane=self._lane.name)
         self._verdicts.check_ins.begin(settings())
         self._wait_for_redis()
         presence = Presence(self._broker.client, self._broker.namespace, self._vitals.reports)
@@ -113,7 +114,7 @@ class Supervisor:
             relaying.stop()
             watch.stop()
             presence.stop()
-            self._verdicts.check_ins.end()
+            sentry.flush()
             self._isolation.close()
             self._rooms.remove()
         log.info("lane_ended", lane=self._lane.name)

@@ -10,6 +10,7 @@ import re
 
 import pytest
 
+from fleet.alerts import KINDS, Finding
 from fleet.janitor import RUNBOOK
 from tests.architecture.test_janitors import NAMES, anchors
 from tests.architecture.words import Row, alerts, rows, said
@@ -42,6 +43,13 @@ def test_every_alert_has_a_row() -> None:
     assert not found, "\n".join([str(PAGE.relative_to(ROOT)), *found])
 
 
+def test_every_kind_of_the_fleets_own_alerts_has_a_row_where_it_sends_the_reader() -> None:
+    found = missing(dict.fromkeys(KINDS, "KINDS in fleet/alerts.py"))
+    assert not found, "\n".join([str(PAGE.relative_to(ROOT)), *found])
+    given = {anchor for row in ROWS for anchor in row.anchors}
+    assert {Finding(kind, "", "", "", "", "").runbook for kind in KINDS} <= {f"#{anchor}" for anchor in given}
+
+
 def test_every_place_that_code_sends_somebody_to_is_there() -> None:
     known = {anchor for row in ROWS for anchor in row.anchors} | anchors(PAGE.read_text())
     assert str(PAGE.relative_to(ROOT)) == RUNBOOK
@@ -59,7 +67,7 @@ def test_every_event_and_alert_that_a_row_names_is_one_of_the_code() -> None:
     for row in ROWS:
         for name in {*row.named, *row.anchors}:
             if re.fullmatch(r"[a-z]+(_[a-z]+)+", name):
-                known = SAID.events.keys() | OTHERS | set(NAMES)
+                known = SAID.events.keys() | KINDS.keys() | OTHERS | set(NAMES)
                 assert name in known, f"{PAGE.name}:{row.line}: nothing logs {name}"
             if re.fullmatch(r"Fleet[A-Z]\w+", name):
                 assert name in ALERTS, f"{PAGE.name}:{row.line}: there is no alert {name}"

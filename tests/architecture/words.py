@@ -56,7 +56,7 @@ def _read(tree: ast.Module, where: str, found: Said) -> None:
             for anchor in _PAGE.findall(node.value):
                 found.anchors.setdefault(anchor, f"{where}:{node.lineno}")
         elif isinstance(node, ast.keyword) and node.arg == "runbook":
-            for anchor in _names(node.value):
+            for anchor in filter(None, _names(node.value)):
                 found.anchors.setdefault(anchor.rpartition("#")[2], f"{where}:{node.value.lineno}")
 
 

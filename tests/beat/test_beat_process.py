@@ -18,6 +18,7 @@ from fleet import embedded
 from fleet.broker import keys
 from tests.beat.replicas import SCHEDULE, TTL, Beats, Replica
 from tests.broker.conftest import OwnRedis
+from tests.middleware.ingest import Ingest
 from tests.waiting import wait_until
 
 
@@ -250,3 +251,20 @@ def test_an_entry_that_names_no_actor_is_refused_at_the_start_not_at_its_first_s
         assert beats.client.get(keys.leader(namespace)) is None
     finally:
         beats.stop()
+
+
+def test_a_beat_that_is_deposed_is_an_event_of_sentrys(tmp_path: Path, redis_url: str, namespace: str) -> None:
+    ingest = Ingest()
+    beats = Beats(tmp_path, redis_url, namespace, FLEET_SENTRY_DSN=ingest.dsn)
+    try:
+        beats.start(1)
+        (leader,) = beats.replicas
+        wait_until(lambda: leader.token and beats.fired(leader.token))
+        beats.client.set(keys.leader(namespace), "somebody-else", px=60_000)
+        wait_until(ingest.events)
+        (event,) = ingest.events()
+        assert (event["fingerprint"], event["tags"]["process"]) == (["beat_deposed"], "beat")
+        assert event["tags"]["reason"] == "the lock is not this replica's any more"
+    finally:
+        beats.stop()
+        ingest.close()

@@ -21,6 +21,7 @@ from tests.benchmarks import (
     idle_queues,
     latency_idle,
     latency_steady,
+    log_lines,
     lookups,
     probing,
     relay,
@@ -46,6 +47,7 @@ _ALONE = {
     "beat": "one fire, 1,000 due at one instant, 10,000 held",
     "board": "what the in-flight board costs a job",
     "probe": "what reading 50 queues of a million messages costs the server",
+    "log-lines": "what scrubbing costs a log line",
     "lookups": "scans of categories a document, read for each and kept",
     "uploads": "a person's uploads while a full backlog drains",
 }
@@ -101,6 +103,8 @@ def _measure(claims: list[Claim], rounds: int, *, only: str) -> None:
             uploads.report(stage)
     if only in "board":
         board.report(rounds)
+    if only in "log-lines":
+        log_lines.report(rounds)
     for claim in claims:
         if claim not in possible:
             print(

@@ -129,7 +129,7 @@ def test_a_stored_answer_is_not_taken_for_another_question(
     with capture_logs() as lines:
         agent_runs.prepare(row, token="m1")
     assert (now(row).status, world.count("chat")) == (RunStatus.PREPARED, 4)
-    changed = [(line["step"], line["name"]) for line in lines if line["event"] == "step_input_changed"]
+    changed = [(line["step"], line["step_name"]) for line in lines if line["event"] == "step_input_changed"]
     assert changed == [(1, "turn")], "the tool was asked the same, and its answer stands"
     monkeypatch.undo()
     with session() as s:

@@ -14,7 +14,7 @@ from dramatiq import Message
 from dramatiq.middleware import Shutdown
 from sqlalchemy import func, select, text, update
 
-from books import categorizing, clients
+from books import categories, categorizing, clients
 from books.models import AccountStatus, BacklogTurn, BankAccount, Category, Transaction
 from fleet.app import process_broker
 from fleet.broker import FleetBroker, keys
@@ -77,7 +77,12 @@ def says(category: str) -> Any:
 
 
 def chunk(size: int = 20, token: str = "m1") -> bool:
-    return categorizing.categorize_uncategorized(size, token=token)
+    return categorizing.categorize_uncategorized(size, token=token).more
+
+
+def taken(size: int, token: str) -> list[int]:
+    """The rows that a chunk of this message takes to ask for."""
+    return categorizing._take(size, token, categories.current())[1]
 
 
 def asked(world: Any) -> list[str]:
@@ -113,6 +118,17 @@ def test_a_chunk_takes_so_many_rows_and_one_behind_it_takes_those_born_meanwhile
     born = add(account, "Kontoführung, born while the first chunk ran")
     assert chunk(2)
     assert {sorted_into(row)[1] for row in (*rows, born)} == {"model"}
+
+
+def test_a_chunk_says_how_many_rows_it_was_through_with(account: int, world: Any) -> None:
+    for text_ in ("Tankstelle 1", "Tankstelle 2", "Kontoführung 1", "Kontoführung 2", "Kontoführung 3"):
+        add(account, text_)
+    left = iter([says("Bank fees")()])
+    world.reply = lambda *_: next(left, (503, {"error": {"message": "overloaded"}}))
+    assert categorizing.categorize_uncategorized(20, token="m1") == (False, 3)
+    world.reply = says("Bank fees")
+    assert categorizing.categorize_uncategorized(20, token="m1") == (True, 2)
+    assert categorizing.categorize_uncategorized(20, token="m1") == (False, 0)
 
 
 def test_a_row_that_the_model_cannot_sort_ends_no_chunk_and_is_parked_with_the_reason(account: int, world: Any) -> None:
@@ -194,6 +210,15 @@ def test_two_chains_at_once_never_ask_for_the_same_row(account: int, world: Any)
     assert (categorizing.backlog(), len(questions), len(set(questions))) == (0, 24, 24)
 
 
+def test_of_two_chunks_that_were_shown_the_same_rows_one_takes_them(
+    account: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = [add(account, "Kontoführung") for _ in range(2)]
+    monkeypatch.setattr(categorizing.turns, "step", lambda *_: rows)
+    assert taken(2, "m1") == rows
+    assert taken(2, "m2") == []
+
+
 def killed(row: int, token: str) -> None:
     """As a chunk leaves a row that was killed while it asked for it."""
     with session() as s:
@@ -254,8 +279,7 @@ def test_customers_take_turns_however_many_rows_one_of_them_has(account: int, wo
         whose |= {add(accounts[customer], f"Kontoführung {customer} {n}"): customer for n in range(rows)}
     order = []
     for number in range(8):
-        taken = categorizing._take(2, token=f"m{number}")
-        order += [whose[row.id] for row in taken]
+        order += [whose[row] for row in taken(2, f"m{number}")]
     assert order[:8] == ["bulk", "small 1", "small 2", "tiny", "bulk", "small 1", "small 2", "bulk"]
     assert order.count("small 1") == order.count("small 2") == 3
 
@@ -263,7 +287,7 @@ def test_customers_take_turns_however_many_rows_one_of_them_has(account: int, wo
 def test_a_row_of_a_lone_customer_fills_the_chunk_from_all_its_accounts(account: int, world: Any) -> None:
     other = account_of("c")
     rows = [add(account, "Kontoführung") for _ in range(3)] + [add(other, "Kontoführung") for _ in range(3)]
-    assert {row.id for row in categorizing._take(6, token="m1")} == set(rows)
+    assert set(taken(6, "m1")) == set(rows)
 
 
 def test_the_plan_finds_rows_by_index_however_many_there_are(account: int) -> None:

@@ -86,8 +86,8 @@ def test_documents_of_the_backlog_are_read_in_turns_by_customer(read: list[str])
 
 def test_a_chunk_says_that_more_is_left_only_where_it_did_all_it_may(read: list[str]) -> None:
     old("a"), old("b")
-    assert attachments.extract_backlog(2, token="m1")
-    assert not attachments.extract_backlog(2, token="m1")
+    assert attachments.extract_backlog(2, token="m1") == (True, 2)
+    assert attachments.extract_backlog(2, token="m1") == (False, 0)
 
 
 def test_two_chains_at_once_never_read_the_same_document(read: list[str]) -> None:
@@ -175,7 +175,7 @@ def test_a_chunk_ends_in_time_for_what_a_person_uploaded(read: list[str], monkey
         old(f"{number}")
     began, looks = clock.now(), iter(range(100))
     monkeypatch.setattr(chunks.clock, "now", lambda: began + next(looks) * timedelta(seconds=50))
-    assert attachments.extract_backlog(5, token="m1"), "there is more to do"
+    assert attachments.extract_backlog(5, token="m1") == (True, 3), "there is more to do"
     assert len(read) == 3
 
 

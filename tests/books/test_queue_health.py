@@ -103,6 +103,8 @@ def test_a_probe_that_gives_nothing_leaves_alerts_as_they_are_and_says_that_read
     assert [line["kind"] for line in lines()] == ["dead_letters"]
     house.client.delete(keys.readings(house.namespace))
     monkeypatch.setattr("fleet.probe.look", _broken)
+    now = clock.real_now()
+    clock.set_night(Night(now + timedelta(hours=3), now, 1.0))  # longer than any is kept that is gone
     said = lines()
     assert [line["event"] for line in said] == ["probe_failed", "alert_opened"]
     assert (said[1]["kind"], said[1]["found"]) == ("probe_stale", "none at all")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,6 @@ from tests.conftest import ROOT
 RULES = ROOT / "config/deploy/prometheus/rules.yml"
 UNIT_TESTS = Path(__file__).parent / "prometheus/rules_test.yml"
 RUNBOOK = "docs/when-things-go-wrong.md"
-LIMIT = "fleet:queue_oldest_limit_seconds"
 
 
 def groups() -> list[dict[str, Any]]:
@@ -74,17 +74,26 @@ def test_no_two_alerts_have_one_name() -> None:
     assert len(set(names)) == len(names)
 
 
-def test_the_limits_of_ages_are_those_that_the_fleet_itself_judges_by() -> None:
+@pytest.mark.parametrize(("figure", "record"), [("age", "oldest"), ("lag", "lag")])
+def test_the_limits_of_ages_and_lags_are_those_that_the_fleet_itself_judges_by(figure: str, record: str) -> None:
     from config.lanes import LANES
-    from config.thresholds import DEFAULT, THRESHOLDS
+    from config.thresholds import THRESHOLDS
+    from fleet.thresholds import DEFAULT
 
     limits = {
         rule["labels"]["queue"]: float(re.fullmatch(r"vector\((\d+)\)", rule["expr"])[1])  # type: ignore[index]
         for group in groups()
         for rule in group["rules"]
-        if rule.get("record") == LIMIT
+        if rule.get("record") == f"fleet:queue_{record}_limit_seconds"
     }
     queues = [queue for lane in LANES for queue in lane.queues]
-    assert limits == {queue: THRESHOLDS.get(queue, DEFAULT).oldest_age.total_seconds() for queue in queues}
+    judged = {queue: getattr(THRESHOLDS.get(queue, DEFAULT), figure).most.total_seconds() for queue in queues}
+    assert limits == judged
+
+
+def test_a_queue_without_a_limit_is_held_to_the_default() -> None:
+    from fleet.thresholds import DEFAULT
+
     (old,) = (rule for rule in ALERTS if rule["alert"] == "FleetQueueOld")
-    assert f"> {DEFAULT.oldest_age.total_seconds():.0f}" in old["expr"]
+    most = DEFAULT.age.most
+    assert isinstance(most, timedelta) and f"> {most.total_seconds():.0f}" in old["expr"]

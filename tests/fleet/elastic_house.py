@@ -11,6 +11,7 @@ from datetime import UTC, datetime, time, timedelta
 from dramatiq import Message
 
 from fleet import Budget, Elastic, Entry, Lane, Retry, elastic, queue, wire
+from fleet.actor import current_message
 from fleet.allowance import Reason
 from fleet.broker import FleetBroker, keys
 from fleet.clock import Night, clock
@@ -50,9 +51,10 @@ def tonight(hour: int, minute: int = 0) -> datetime:
     return NIGHT + timedelta(hours=hour, minutes=minute)
 
 
-def it_is(hour: int, minute: int = 0) -> None:
+def it_is(hour: int, minute: int = 0, second: int = 0) -> None:
     """Let the night's clock go on, in real seconds, from a time of day."""
-    clock.set_night(Night(origin=tonight(hour, minute), anchor=clock.real_now(), rate=1.0))
+    at = tonight(hour, minute) + timedelta(seconds=second)
+    clock.set_night(Night(origin=at, anchor=clock.real_now(), rate=1.0))
 
 
 class ElasticHouse:
@@ -62,7 +64,7 @@ class ElasticHouse:
         self.broker, self.entry = broker, entry
         broker.lanes, broker.entries = {QUEUE: LANE}, {entry.name: entry}
         self.backlog, self.chunks = 0, Counter[int]()
-        self.taken: list[str] = []
+        self.begun = Counter[int]()  # messages, by the number of their chain
         self.failures = 0
         self.running = self.most_at_once = 0
         self.gate = threading.Event()
@@ -72,6 +74,8 @@ class ElasticHouse:
 
         @queue(QUEUE).actor
         def sort() -> None:
+            message = current_message()
+            self.begun[message.options.get(wire.CHAIN, -1) if message else -1] += 1
             elastic.chunk(self.work)
 
         self.actor = sort

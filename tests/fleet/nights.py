@@ -19,12 +19,23 @@ from fleet.timeline import Known, Load, Night, Recorded, Timeline, svg, timeline
 
 BERLIN = ZoneInfo("Europe/Berlin")
 DAY = date(2026, 3, 2)
+NAME = "nightly_audit"
 NIGHT = Night.of(DAY, BERLIN)
 MINUTE, HOUR = timedelta(minutes=1), timedelta(hours=1)
 
 
 def decided(at: datetime, places: int, reason: Any, text: str) -> Decision:
     return Decision(at, "e", places, reason, text, 1, {})
+
+
+def said(until: datetime, *changes: Decision) -> list[Decision]:
+    """Decisions as the balancer keeps them: each change, and the same again every ten minutes."""
+    found = []
+    for number, change in enumerate(changes):
+        following = changes[number + 1].at if number + 1 < len(changes) else until
+        times = range(int((following - change.at - MINUTE / 60) / (10 * MINUTE)) + 1)
+        found += [replace(change, at=change.at + 10 * MINUTE * time) for time in times]
+    return found
 
 
 def at(wall: str, zone: ZoneInfo = BERLIN, day: date = DAY) -> datetime:
@@ -67,6 +78,22 @@ def ran(name: str, slot: str | None, began: str, minutes: float | None, how: str
     return Run(
         name, f"{name}-{began}-{attempt}", f"{name}@{slot}", of, attempt, "w", started, started + HOUR, ended, outcome
     )
+
+
+def of_one_entry(
+    now: str | None, *lines: LedgerLine, runs: Any = (), cron: str = "10 3 * * *", **more: Any
+) -> Timeline:
+    """A night with one entry in one lane."""
+    recorded = Recorded(ledger={NAME: lines}, runs={NAME: list(runs)}, **more)
+    one = known(entry(NAME, cron), "lane", 10)
+    return timeline([one], recorded, NIGHT, at(now) if now else None)
+
+
+def shown(found: Timeline) -> list[tuple[str, str, str]]:
+    """(kind or outcome, begins, ends) of the segments of the only track."""
+    told = found.night.told
+    tracks = [track for row in found.rows for track in row.tracks]
+    return [(one.outcome or one.kind, told(one.begins), told(one.ends)) for track in tracks for one in track.segments]
 
 
 def sample() -> Timeline:
@@ -120,18 +147,20 @@ def sample() -> Timeline:
         "check_queue_health": health,
     }
     decisions = {
-        "categorize_uncategorized_transactions": [
+        "categorize_uncategorized_transactions": said(
+            at("03:42"),
             decided(at("00:30"), 2, "calm", "nobody waits; the backlog is 11,400 rows"),
             decided(at("00:52"), 4, "calm", "nobody waits"),
             decided(at("01:14"), 0, "hot", "realtime waited 1.8 s"),
             decided(at("01:36"), 1, "calm", "three calm minutes"),
             decided(at("02:05"), 2, "calm", "three calm minutes more"),
             decided(at("03:20"), 4, "floor", "needs 3.2 places to be done by 06:15"),
-        ],
-        "run_evals": [
+        ),
+        "run_evals": said(
+            at("03:42"),
             decided(at("02:00"), 0, "free", "people hold 9 of 10 places"),
             decided(at("03:00"), 2, "calm", "6 places are free"),
-        ],
+        ),
     }
     wave = [0, 2, 3, 60, 110, 128, 128, 120, 90, 40, 12, 3, 1, 0, 0]
     loads = {"transaction_sync": [Load(at("00:30") + 12 * MINUTE * n, busy, busy * 20) for n, busy in enumerate(wave)]}

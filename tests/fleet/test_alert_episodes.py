@@ -11,7 +11,7 @@ from fleet.alerts import Episode, Finding, Rule, step
 
 START = datetime(2026, 11, 30, tzinfo=UTC)
 FINDING = Finding("queue_old", "post", "oldest_age", "0:07:00", "0:05:00", "A due message has not been begun.")
-SECONDS = st.integers(0, 400).map(lambda seconds: timedelta(seconds=seconds))
+SECONDS = st.sampled_from([0, 1, 30, 60, 90, 400]).map(lambda seconds: timedelta(seconds=seconds))
 LOOKS = st.lists(st.tuples(SECONDS, st.booleans(), st.booleans()), max_size=60)
 """How long after the one before, whether it is found, and whether what opened or closed is said right after."""
 

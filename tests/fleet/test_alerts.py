@@ -61,6 +61,16 @@ def test_it_opens_once_and_closes_once_however_often_it_is_looked_at(broker: Fle
     assert [line["event"] for line in said(broker, OLD)] == ["alert_opened"]
 
 
+def test_what_was_said_is_not_said_again_in_the_minutes_after(broker: FleetBroker) -> None:
+    clock.set_night(Night(clock.real_now(), clock.real_now(), FAST))
+    assert [line["event"] for line in said(broker, OLD)] == ["alert_opened"]
+    until = clock.now() + timedelta(minutes=3)
+    again = []
+    while clock.now() < until:
+        again += said(broker, OLD)
+    assert again == []
+
+
 def test_what_is_open_is_listed_longest_first_with_its_latest_figure(broker: FleetBroker) -> None:
     dead = Finding("dead_letters", "post", "dead_growth", "1", "0", "It is not done.")
     said(broker, OLD)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from datetime import timedelta
-from typing import Any
+from datetime import UTC, time, timedelta
+from typing import Any, cast
 
 import pytest
 
-from fleet import All, Budget, Entry, Lane, Retry, queue
+from fleet import All, Budget, Elastic, Entry, Lane, Retry, queue
 from fleet.declarations import reason_says_something
 from fleet.errors import BudgetInvalid, DeclarationInvalid
 
@@ -184,3 +184,47 @@ def test_an_interval_with_parts_of_a_millisecond_is_refused() -> None:
     odd = timedelta(seconds=10, microseconds=501)
     with pytest.raises(DeclarationInvalid, match="give whole milliseconds"):
         Entry("odd", every=odd, expires=timedelta(seconds=9), because="slots that lie between milliseconds")
+
+
+ELASTIC: dict[str, Any] = {
+    "window": (time(22, 30), time(6, 15)),
+    "day": time(6, 30),
+    "slot": time(4),
+    "backlog": "books.categorizing:backlog",
+    "chunk": 20,
+    "cap": 2,
+    "because": "banks have closed their day, and offices open later",
+}
+
+
+def test_an_elastic_window_may_pass_over_midnight() -> None:
+    assert Entry(**ENTRY, elastic=Elastic(**ELASTIC)).elastic == Elastic(**{**ELASTIC, "window": [*ELASTIC["window"]]})
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "said"),
+    [
+        ("window", time(1), r"Elastic\(window=.*give \(opens, deadline\)"),
+        ("window", (time(1), time(1)), "must lie inside the window"),
+        ("window", (time(1), "6:00"), r"Elastic\(window='6:00'\): give a time of day"),
+        ("slot", time(22), "must lie inside the window"),
+        ("slot", time(6, 15), "must lie inside the window"),
+        ("slot", time(4, tzinfo=UTC), "without a zone"),
+        ("day", time(6), "the day begins at the deadline or after it"),
+        ("backlog", "books.categorizing", "name a function that counts"),
+        ("backlog", "books.categorizing:", "name a function that counts"),
+        ("chunk", 0, r"Elastic\(chunk=0\): give a whole number"),
+        ("chunk", True, r"Elastic\(chunk=True\)"),
+        ("cap", 65, r"Elastic\(cap=65\): give a whole number, 1 to 64"),
+        ("quota", "", r"Elastic\(quota=''\)"),
+        ("because", "20 rows", r"Elastic\(because="),
+    ],
+)
+def test_an_elastic_declaration_that_cannot_stand_is_refused_by_name(field: str, value: Any, said: str) -> None:
+    with pytest.raises(DeclarationInvalid, match=said):
+        Elastic(**{**ELASTIC, field: value})
+
+
+def test_what_is_elastic_is_said_by_an_elastic() -> None:
+    with pytest.raises(DeclarationInvalid, match="give Elastic"):
+        Entry(**ENTRY, elastic=cast(Any, "yes"))

@@ -57,6 +57,7 @@ def test_a_chain_whose_number_is_not_below_the_allowance_is_not_sent_again_and_n
     assert house.running == 3
     house.gate.set()
     wait_until(lambda: house.chains() == [0])
+    assert (house.begun[1], house.begun[2]) == (1, 1)  # not sent to be told that it may not
     house.lease(0, "hot")
     house.until_idle()
     assert house.backlog > 0

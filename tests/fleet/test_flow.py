@@ -48,12 +48,12 @@ def letter(**options: Any) -> Message[Any]:
 def test_what_was_counted_is_in_the_hash_of_its_night_minute_and_expires(
     counts: Flow, redis_client: redis.Redis, namespace: str
 ) -> None:
-    counts.started("post", SECOND)
+    counts.started("post", 1_000.0)
     counts.ran("post", "deliver", wall=2.0, cpu=0.5, ended=True)
     counts.started("post", None)
     counts.ran("post", "deliver", wall=1.0, cpu=0.25, ended=False)
     counts.add("l:mail:cpu_us", count=7)
-    wanted = {"q:post:started": 2, "q:post:ended": 1, f"q:post:lag.{flow.bucket(SECOND)}": 1, "l:mail:cpu_us": 7}
+    wanted = {"q:post:started": 2, "q:post:ended": 1, f"q:post:lag.{flow.bucket(1_000)}": 1, "l:mail:cpu_us": 7}
     wanted |= {"a:deliver:jobs": 2, "a:deliver:wall_us": 3_000_000, "a:deliver:cpu_us": 750_000}
     wait_until(lambda: stored(redis_client, namespace) == wanted)
     keys_of = [keys.flow(namespace, flow.minute_of(clock.now()) - back) for back in (0, 1)]
@@ -70,6 +70,18 @@ def test_what_is_left_is_flushed_when_its_process_ends(
         counts.started("post", None)
     counts.stop()
     assert stored(redis_client, namespace) == {"q:post:started": 1_000}
+
+
+def test_one_that_counted_nothing_ends_when_it_is_told_to(redis_url: str, namespace: str) -> None:
+    counts = Flow(client_from(redis_url), namespace)
+    counts.start()
+    counts.stop()
+    assert not counts._thread.is_alive()
+
+
+def test_of_what_workers_hold_the_oldest_of_a_queue_tells() -> None:
+    said = [b'{"post":2000,"other":5000}', None, b'{"post":1000}', b"of another version", b'{"post":"soon"}', b"[]"]
+    assert flow.prefetched(said) == {"post": wire.from_ms(1_000), "other": wire.from_ms(5_000)}
 
 
 def test_counts_wait_while_redis_does_not_answer(redis_client: redis.Redis, redis_url: str, namespace: str) -> None:
@@ -139,7 +151,7 @@ def test_lags_are_night_time() -> None:
 @given(st.integers(0, 10**12))
 def test_a_lag_is_below_the_upper_bound_of_its_bucket_and_not_below_the_one_before(microseconds: int) -> None:
     lag = timedelta(microseconds=microseconds)
-    place = flow.bucket(lag)
+    place = flow.bucket(microseconds / 1000)
     slack = 1 + 1e-9
     assert lag <= flow.upper(place) * slack
     assert place == 0 or lag * slack >= flow.upper(place - 1)
@@ -149,14 +161,15 @@ def test_a_lag_is_below_the_upper_bound_of_its_bucket_and_not_below_the_one_befo
 def test_a_quantile_is_right_to_within_its_bucket(lags: list[int], share: float) -> None:
     queue = QueueFlow()
     for microseconds in lags:
-        queue.lags[flow.bucket(timedelta(microseconds=microseconds))] += 1
+        queue.lags[flow.bucket(microseconds / 1000)] += 1
     found = queue.quantile(share)
     ordered = sorted(lags)
     exact = timedelta(microseconds=ordered[max(0, -int(-share * len(lags) // 1) - 1)])
     assert found is not None
-    low = timedelta(0) if flow.bucket(exact) == 0 else flow.upper(flow.bucket(exact) - 1)
+    place = flow.bucket(exact / timedelta(milliseconds=1))
+    low = timedelta(0) if place == 0 else flow.upper(place - 1)
     assert low * (1 - 1e-9) <= found + timedelta(microseconds=1)
-    assert found <= flow.upper(flow.bucket(exact)) * (1 + 1e-9) + timedelta(microseconds=1)
+    assert found <= flow.upper(place) * (1 + 1e-9) + timedelta(microseconds=1)
 
 
 def test_a_queue_on_which_nothing_started_has_no_quantile() -> None:

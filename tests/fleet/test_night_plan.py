@@ -127,8 +127,10 @@ def test_the_night_is_printed_from_the_command_line(
 ) -> None:
     root = write_app(schedule="[entry('greet', every=None, cron='0 3 * * *')]")
     settings: dict[str, Any] = {"FLEET_REDIS_URL": redis_url, "FLEET_NAMESPACE": namespace}
+    fleet(root, "pause", "greet", "--because", "the hall is painted", **settings)
     shown = fleet(root, "night", **settings).stdout
-    assert "UTC" in shown.splitlines()[0] and " greet" in shown
+    assert "UTC" in shown.splitlines()[0]
+    assert any(line.startswith(" greet") and "=" in line for line in shown.splitlines())
     assert fleet(root, "night", "--svg", "-", **settings).stdout.startswith("<svg ")
     told = fleet(root, "explain", "greet", **settings).stdout.splitlines()
     assert told[0] == "entry greet" and told[1].startswith("  cron 0 3 * * * (UTC), lane main")

@@ -210,7 +210,7 @@ def test_a_key_of_another_type_is_named_and_hides_neither_other_figures_nor_othe
     assert post.ready == (0 if spoilt == keys.queue(namespace, "post") else 1)
 
 
-@pytest.mark.parametrize("key", [keys.history, keys.heartbeats, keys.workers])
+@pytest.mark.parametrize("key", [keys.history, keys.heartbeats, keys.workers, keys.prefetched])
 def test_what_all_queues_have_in_common_may_be_broken_too(
     stock: RedisBroker, ours: FleetBroker, redis_client: redis.Redis, namespace: str, key: Callable[[str], str]
 ) -> None:
@@ -255,7 +255,7 @@ def test_lags_and_rates_are_those_of_the_last_minutes(
     ours: FleetBroker, redis_client: redis.Redis, namespace: str
 ) -> None:
     minute = flow.minute_of(clock.now())
-    near, far = flow.bucket(timedelta(seconds=1)), flow.bucket(timedelta(seconds=100))
+    near, far = flow.bucket(1_000), flow.bucket(100_000)
     counts = {"q:post:started": 100, "q:post:ended": 500, f"q:post:lag.{near}": 90, f"q:post:lag.{far}": 10}
     redis_client.hset(keys.flow(namespace, minute - 1), mapping=counts)
     redis_client.hset(keys.flow(namespace, minute - 7), mapping={"q:post:ended": 10**6})

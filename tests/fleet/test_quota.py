@@ -16,6 +16,9 @@ from typing import Any
 
 import pytest
 import redis
+from dramatiq import Message
+from dramatiq.broker import MessageProxy
+from dramatiq.middleware import CurrentMessage
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -218,6 +221,18 @@ def test_threads_at_once_never_get_more_than_batch_may_have(broker: FleetBroker)
     for thread in threads:
         thread.join()
     assert sum(got) == 3
+
+
+def test_who_is_people_is_said_by_the_queue_that_a_job_came_from(broker: FleetBroker) -> None:
+    application.load(ROOT)
+    hook, found = CurrentMessage(), {}
+    for queue in ("agent_realtime", "uploads", "transaction_postprocess", "agent_batch"):
+        message = MessageProxy(Message(queue, "actor", (), {}, {}))
+        hook.before_process_message(broker, message)
+        found[queue] = quota.for_people()
+        hook.after_process_message(broker, message)
+    assert found == {"agent_realtime": True, "uploads": True, "transaction_postprocess": False, "agent_batch": False}
+    assert quota.for_people(), "outside of a job somebody called"
 
 
 Step = tuple[str, int]

@@ -34,11 +34,6 @@ class Taken:
         return timedelta(seconds=200) if self.stale else timedelta(seconds=20)
 
 
-@dataclass(frozen=True)
-class Open:
-    kind: str
-
-
 def scraped(**sources: Iterable[Read]) -> CollectorRegistry:
     registry = CollectorRegistry(auto_describe=True)
     registry.register(ReadGauges({name: lambda read=read: read for name, read in sources.items()}))  # type: ignore[misc]
@@ -75,7 +70,7 @@ def test_a_source_that_fails_is_said_once_and_hides_no_other(capsys: pytest.Capt
         yield "fleet_allowance", ("audit",), 4
         raise redis.ConnectionError("no Redis here")
 
-    answers = {"allowances": refused, "alerts": lambda: of_alerts([Open("age"), Open("age"), Open("dead")])}
+    answers = {"allowances": refused, "alerts": lambda: of_alerts(["age", "age", "dead"])}
     registry = CollectorRegistry(auto_describe=True)
     registry.register(ReadGauges(answers))
     for _ in range(2):

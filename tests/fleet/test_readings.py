@@ -121,6 +121,14 @@ def test_its_age_goes_by_the_servers_clock_and_not_by_ones_own(
     assert not found.stale
 
 
+def test_what_workers_held_that_are_gone_is_forgotten(broker: FleetBroker) -> None:
+    held = keys.prefetched(broker.namespace)
+    broker.client.hset(held, mapping={"here": "{}", "gone": "{}"})
+    broker.client.hset(keys.workers(broker.namespace), "here", "[]")
+    readings.take(broker, "beat")
+    assert broker.client.hkeys(held) == [b"here"]
+
+
 def test_one_a_night_minute_is_kept_in_short_and_both_keys_expire(broker: FleetBroker) -> None:
     began = clock.real_now()
     clock.set_night(Night(datetime(2026, 11, 30, 3, 10, tzinfo=began.tzinfo), began, 600.0))

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
-from datetime import UTC, date, datetime, time, timedelta
-from io import StringIO
+from datetime import date, time, timedelta
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 from zoneinfo import ZoneInfo
@@ -15,41 +12,38 @@ from zoneinfo import ZoneInfo
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from rich.console import Console
 
 from fleet.by_hand import Pause
-from fleet.ledger import LedgerLine
 from fleet.overlaps import Overlap
-from fleet.timeline import Load, Night, Recorded, Segment, Timeline, Track, svg, text, timeline
+from fleet.timeline import Night, Recorded, Segment, svg, timeline
 from fleet.timeline.painting import joined, painted
-from tests.fleet.nights import BERLIN, DAY, HOUR, MINUTE, NIGHT, at, decided, elastic, entry, fired, known, ran, sample
-
-NAME = "nightly_audit"
-PAGE = Path(__file__).parents[2] / "docs" / "night-timeline.svg"
-
-
-def of(now: str | None, *lines: LedgerLine, runs: Any = (), cron: str = "10 3 * * *", **more: Any) -> Timeline:
-    """A night with one entry in one lane."""
-    recorded = Recorded(ledger={NAME: lines}, runs={NAME: list(runs)}, **more)
-    one = known(entry(NAME, cron), "lane", 10)
-    return timeline([one], recorded, NIGHT, at(now) if now else None)
-
-
-def shown(found: Timeline) -> list[tuple[str, str, str]]:
-    """(kind or outcome, begins, ends) of the segments of the only track."""
-    told = found.night.told
-    tracks = [track for row in found.rows for track in row.tracks]
-    return [(one.outcome or one.kind, told(one.begins), told(one.ends)) for track in tracks for one in track.segments]
+from tests.fleet.nights import (
+    BERLIN,
+    HOUR,
+    MINUTE,
+    NAME,
+    NIGHT,
+    at,
+    decided,
+    elastic,
+    entry,
+    fired,
+    known,
+    of_one_entry,
+    ran,
+    said,
+    shown,
+)
 
 
 def test_a_slot_that_is_to_come_is_scheduled_for_as_long_as_it_was_seen_to_take() -> None:
-    assert shown(of("02:00")) == [("scheduled", "03:10", "03:20")]
-    assert shown(of(None)) == [("scheduled", "03:10", "03:20")], "a plan knows of no now"
+    assert shown(of_one_entry("02:00")) == [("scheduled", "03:10", "03:20")]
+    assert shown(of_one_entry(None)) == [("scheduled", "03:10", "03:20")], "a plan knows of no now"
 
 
 def test_a_message_waits_runs_waits_for_its_next_try_and_runs() -> None:
     tries = [ran("n", "03:10", "03:15", 5, "retried"), ran("n", "03:10", "03:40", 10, attempt=2)]
-    assert shown(of("05:00", fired(NAME, "03:10"), runs=tries)) == [
+    assert shown(of_one_entry("05:00", fired(NAME, "03:10"), runs=tries)) == [
         ("held", "03:10", "03:15"),
         ("retried", "03:15", "03:20"),
         ("held", "03:20", "03:40"),
@@ -58,18 +52,18 @@ def test_a_message_waits_runs_waits_for_its_next_try_and_runs() -> None:
 
 
 def test_a_run_that_still_goes_ends_now() -> None:
-    found = of("03:30", fired(NAME, "03:10"), runs=[ran("n", "03:10", "03:11", None)])
+    found = of_one_entry("03:30", fired(NAME, "03:10"), runs=[ran("n", "03:10", "03:11", None)])
     assert shown(found)[-1] == ("running", "03:11", "03:30")
 
 
 def test_a_message_that_waits_is_held_until_now_and_never_longer_than_its_window() -> None:
-    assert shown(of("03:30", fired(NAME, "03:10"))) == [("held", "03:10", "03:30")]
-    assert shown(of("09:00", fired(NAME, "03:10"))) == [("held", "03:10", "05:10")]
+    assert shown(of_one_entry("03:30", fired(NAME, "03:10"))) == [("held", "03:10", "03:30")]
+    assert shown(of_one_entry("09:00", fired(NAME, "03:10"))) == [("held", "03:10", "05:10")]
 
 
-def test_a_message_that_expired_in_its_queue_is_shown_as_expired_for_as_long_as_it_waited() -> None:
-    found = of("09:00", fired(NAME, "03:10"), runs=[ran("n", "03:10", "05:12", 0, "expired")])
-    assert shown(found) == [("expired", "03:10", "05:12")]
+def test_a_message_that_expired_in_its_queue_is_shown_as_expired_over_its_window() -> None:
+    found = of_one_entry("09:00", fired(NAME, "03:10"), runs=[ran("n", "03:10", "05:12", 0, "expired")])
+    assert shown(found) == [("expired", "03:10", "05:10")]
     assert found.remarks() == ["03:10 nightly_audit expired: its message expired in its queue"]
 
 
@@ -83,25 +77,26 @@ def test_a_message_that_expired_in_its_queue_is_shown_as_expired_for_as_long_as_
     ],
 )
 def test_a_slot_that_was_not_sent_says_why(verdict: str, seen: tuple[str, str, str]) -> None:
-    assert shown(of("09:00", fired(NAME, "03:10", verdict))) == [seen]
+    assert shown(of_one_entry("09:00", fired(NAME, "03:10", verdict))) == [seen]
 
 
 def test_a_slot_that_has_come_and_has_no_verdict_asks_for_the_beat() -> None:
-    found = of("03:30", fired(NAME, "14:00"))
+    found = of_one_entry("03:30", fired(NAME, "14:00"))
     assert ("held", "03:10", "03:30") in shown(found)
     assert "does a beat lead" in found.rows[0].tracks[0].segments[-1].note
 
 
 def test_a_pause_is_shown_from_its_beginning_to_its_end_and_hides_what_is_scheduled() -> None:
     lines = [fired(NAME, "13:00", "pause"), fired(NAME, "14:00", "resume")]
-    assert shown(of("02:00", *lines))[0] == ("paused", "13:00", "14:00")
+    assert shown(of_one_entry("02:00", *lines))[0] == ("paused", "13:00", "14:00")
     note = Pause("maria", at("23:00"), "the mail host moves")
-    assert shown(of("02:00", pauses={NAME: note})) == [("paused", "23:00", "12:00")]
+    assert shown(of_one_entry("02:00", pauses={NAME: note})) == [("paused", "23:00", "12:00")]
 
 
 def test_elastic_work_is_held_or_released_as_was_decided_and_its_window_is_to_come() -> None:
     sweep = elastic(entry(NAME, "0 4 * * *"), time(0, 30), time(6, 15), 4)
-    decisions = [decided(at("00:30"), 2, "calm", "nobody waits"), decided(at("01:14"), 0, "hot", "realtime waited")]
+    calm = decided(at("00:30"), 2, "calm", "nobody waits")
+    decisions = said(at("02:00"), calm, decided(at("01:14"), 0, "hot", "realtime waited"))
     decisions.insert(1, decided(at("00:31"), 2, "calm", "nobody waits, a minute later"))
     recorded = Recorded(runs={NAME: [ran("c", None, "00:40", 10)]}, decisions={NAME: decisions})
     found = timeline([known(sweep, "lane", 9)], recorded, NIGHT, at("02:00"))
@@ -112,9 +107,35 @@ def test_elastic_work_is_held_or_released_as_was_decided_and_its_window_is_to_co
         ("held", "01:14", "02:00"),
         ("scheduled", "02:00", "06:15"),
     ]
+    assert replace(found.rows[0].tracks[0].steps[1], text="held at 0 of 4: realtime waited").told(4) == (
+        "hot, held at 0 of 4: realtime waited"
+    ), "the balancer's own words say how many"
     assert found.changes() == [
         "00:30 nightly_audit 2 of 4, calm: nobody waits",
         "01:14 nightly_audit 0 of 4, hot: realtime waited",
+    ]
+
+
+def test_elastic_work_that_nobody_decided_on_is_at_the_cron_slots_level() -> None:
+    sweep = elastic(entry(NAME, "0 4 * * *"), time(0, 30), time(6, 15), 4)
+    decisions = said(at("02:00"), decided(at("00:40"), 2, "calm", "nobody waits"))
+    decisions.append(decided(at("13:00"), 0, "closed", "opens at 00:30"))
+    decisions.sort(key=lambda one: one.at)
+    found = timeline([known(sweep, "lane", 9)], Recorded(decisions={NAME: decisions}), NIGHT, at("08:00"))
+    told = found.night.told
+    assert [(told(one.begins), told(one.ends), one.places, one.reason) for one in found.rows[0].tracks[0].steps] == [
+        ("00:30", "00:40", 0, "lapsed"),
+        ("00:40", "02:04", 2, "calm"),  # the last was said at 01:50, and stands for fourteen minutes
+        ("02:04", "04:00", 0, "lapsed"),
+        ("04:00", "06:15", 4, "lapsed"),
+        ("06:15", "07:45", 0, "lapsed"),  # its day, until the window closes
+    ]
+    assert shown(found) == [
+        ("held", "00:30", "00:40"),
+        ("released", "00:40", "02:04"),
+        ("held", "02:04", "04:00"),
+        ("released", "04:00", "06:15"),
+        ("held", "06:15", "07:45"),
     ]
 
 
@@ -257,76 +278,3 @@ def test_whatever_is_on_record_no_two_segments_of_an_entry_overlap_and_all_lie_i
             assert all(one.ends <= other.begins for one, other in pairwise(track.segments))
             assert all(one.ends <= other.begins for one, other in pairwise(track.steps))
     ElementTree.fromstring(svg(found))
-
-
-def test_the_drawing_fits_any_width_has_a_title_a_description_and_no_script() -> None:
-    drawn = svg(sample())
-    root = ElementTree.fromstring(drawn)
-    assert root.get("width") == "100%" and root.get("viewBox") is None
-    labels = str(root.get("aria-labelledby")).split()
-    texts = {one.get("id"): one.text or "" for one in root}
-    assert texts[labels[0]].startswith("Mon 02 Mar")
-    assert "overlap in lane transaction_sync" in texts[labels[1]] and "0 of 4, hot" in texts[labels[1]]
-    assert "<script" not in drawn and "<style" not in drawn
-    for one in root.iter():
-        if one.tag.endswith("rect"):
-            assert re.fullmatch(r"[\d.]+%", one.get("x", "0%")), "what lies along the time is in per cent"
-
-
-def test_a_lanes_load_is_drawn_by_the_most_of_each_slice_of_the_night() -> None:
-    loads = [Load(NIGHT.begins + n * MINUTE, 100 if n == 601 else 1, 0) for n in range(1440)]
-    found = timeline([], Recorded(loads={"lane": loads}), NIGHT, at("02:00"))
-    [points] = [
-        one.get("points", "") for one in ElementTree.fromstring(svg(found)).iter() if one.get("class") == "runs"
-    ]
-    assert len(points.split()) == 242, "240 slices and the two corners of the area"
-    assert min(float(point.split(",")[1]) for point in points.split()) == 4.0, "the one minute of a hundred is seen"
-
-
-def test_as_a_file_the_drawing_brings_its_width_and_its_rules() -> None:
-    root = ElementTree.fromstring(svg(sample(), width=960))
-    assert str(root.get("viewBox")).startswith("0 0 960 ")
-    assert any(one.tag.endswith("style") for one in root)
-
-
-def test_a_name_out_of_a_message_can_break_neither_the_drawing_nor_the_print() -> None:
-    evil = "</svg><script>[/red]\x00"
-    track = Track(evil, (Segment("ran", NIGHT.begins, NIGHT.ends, evil, "failed"),))
-    found = sample()
-    found = replace(found, rows=(replace(found.rows[0], tracks=(track,)),))
-    root = ElementTree.fromstring(svg(found))
-    assert not any(one.tag.endswith("script") for one in root.iter())
-    assert "[/red]" in printed(found)
-
-
-def printed(found: Timeline, width: int = 100) -> str:
-    console = Console(file=StringIO(), width=width)
-    console.print(text(found, width))
-    return console.file.getvalue()  # type: ignore[attr-defined]
-
-
-def test_printed_an_entry_is_a_line_and_what_stands_out_is_said_in_words() -> None:
-    lines = printed(of("03:30", fired(NAME, "03:10"), runs=[ran("n", "03:10", "03:15", 12, "failed")]), 64).splitlines()
-    assert [line.rstrip() for line in lines[:4]] == [
-        "Mon 02 Mar – Tue 03 Mar 2026, Europe/Berlin",
-        "               12    15    18    21    00     03    06    09   1",
-        "lane",
-        " nightly_audit                               ░▓",
-    ]
-    assert lines[-1].rstrip() == "03:15 nightly_audit failed: attempt 1"
-
-
-@pytest.mark.parametrize("width", [40, 60, 100, 180])
-def test_printed_no_line_is_wider_than_asked(width: int) -> None:
-    assert max(len(line) for line in printed(sample(), width).splitlines()) <= width
-
-
-def test_the_drawing_in_the_docs_is_what_is_drawn() -> None:
-    assert PAGE.read_text() == svg(sample(), width=960) + "\n", "python -m tests.fleet.nights docs/night-timeline.svg"
-
-
-def test_nothing_at_all_is_a_timeline_too() -> None:
-    empty = timeline([], Recorded(), NIGHT, datetime(2020, 1, 1, tzinfo=UTC))
-    assert empty.rows == () and DAY.isoformat() == "2026-03-02"
-    ElementTree.fromstring(svg(empty))
-    assert "Europe/Berlin" in printed(empty)

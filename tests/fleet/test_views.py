@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import timedelta
 from io import StringIO
 from pathlib import Path
@@ -12,15 +13,17 @@ import pytest
 import redis
 from rich.console import Console
 
-from fleet import Budget, Lane, Retry
+from fleet import Budget, Lane, Retry, flow
 from fleet.app import App
+from fleet.broker import FleetBroker, keys
 from fleet.clock import clock
-from fleet.views import running_table
+from fleet.views import lanes_table, running_table
 from fleet.workers.presence import Job, Presence, Report, present
 from tests.fleet.conftest import MINIMAL, Fleet
 from tests.waiting import wait_until
 
 MINUTE = timedelta(minutes=1)
+WHY = "no job of a test comes near it"
 RETRY = Retry(attempts=1, first=MINUTE, longest=MINUTE)
 
 
@@ -113,3 +116,23 @@ def test_status_shows_what_runs_and_counts_only_children_that_serve(
         presence.stop()
     assert " of 5m/7m" in shown and "m-1" in shown
     assert "1/1" in shown
+
+
+def test_status_shows_how_late_jobs_begin_what_comes_and_ends_and_who_serves_a_queue(
+    redis_url: str, namespace: str
+) -> None:
+    broker = FleetBroker(url=redis_url, namespace=namespace)
+    lane = Lane("bank-lane", ("banks", "idle"), "a test", 1, 1, Budget(MINUTE, 2 * MINUTE, because=WHY), RETRY)
+    app = cast(App, SimpleNamespace(lanes=(lane,)))
+    counts = {"q:banks:started": 50, f"q:banks:lag.{flow.bucket(3_000)}": 50, "q:banks:ended": 500}
+    broker.client.hset(keys.flow(namespace, flow.minute_of(clock.now()) - 1), mapping=counts)
+    broker.client.zadd(keys.heartbeats(namespace), {"one": clock.real_now().timestamp() * 1000})
+    broker.client.hset(keys.workers(namespace), "one", '["banks"]')
+    console = Console(file=StringIO(), width=160)
+    console.print(lanes_table(app, broker, []))
+    broker.client.connection_pool.disconnect()
+    banks, idle = (line for line in console.file.getvalue().splitlines() if "│" in line)  # type: ignore[attr-defined]
+    cells = [[cell.strip() for cell in line.split("│")] for line in (banks, idle)]
+    assert re.fullmatch(r"[234](\.\d)?s", cells[0][6])
+    assert re.fullmatch(r"-/1[0-2]\d", cells[0][7])
+    assert (cells[0][8], cells[1][6:9]) == ("1", ["-", "-/-", "0"])

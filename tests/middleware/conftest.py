@@ -92,7 +92,10 @@ def ingest(house: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Ingest]:
     """The house configured to report to a server of the test's own."""
     import sentry_sdk
 
+    from fleet import sentry
+
     server = Ingest()
+    sentry._state.forget()
     configured = application.settings()
     settings = Settings(
         redis_url=configured.redis_url,
@@ -105,7 +108,9 @@ def ingest(house: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Ingest]:
     yield server
     house.stop()
     sentry_sdk.get_client().close(timeout=1)
+    sentry_sdk.get_global_scope().clear()
     sentry_sdk.get_global_scope().set_client(None)
+    sentry._state.forget()
     server.close()
 
 

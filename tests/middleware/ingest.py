@@ -39,6 +39,9 @@ class Ingest:
     def check_ins(self) -> list[dict[str, Any]]:
         return self._items("check_in")
 
+    def transactions(self) -> list[dict[str, Any]]:
+        return self._items("transaction")
+
     def _items(self, kind: str) -> list[dict[str, Any]]:
         found = []
         for body in self.bodies:

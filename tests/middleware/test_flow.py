@@ -11,10 +11,11 @@ import dramatiq
 import pytest
 import redis
 
-from fleet import flow, wire
+from fleet import flow, probe, wire
 from fleet.broker import keys
 from fleet.clock import clock
 from fleet.flow import Counted, Flow
+from fleet.probe import QueueReading
 from fleet.sweep import sweep
 from tests.waiting import wait_until
 
@@ -103,6 +104,28 @@ def test_each_try_starts_and_the_message_ends_once(house: Any, redis_client: red
     assert found.of("a")["fail"]["jobs"] == 3
 
 
+def test_the_end_of_a_long_message_that_is_tried_again_tells_when_it_is_due(
+    house: Any, redis_client: redis.Redis
+) -> None:
+    """A probe reads no more of it than that; the traceback that the first try left stands before."""
+
+    @dramatiq.actor(broker=house.broker, queue_name="work")
+    def fail() -> None:
+        try:
+            raise ValueError("x" * 5_000)
+        except ValueError as error:
+            raise dramatiq.errors.Retry("later", delay=120_000) from error
+
+    house.work()
+    fail.send_with_options(delay=10)
+    held = keys.bodies(house.broker.namespace, "work")
+    (body,) = wait_until(lambda: [one for one in redis_client.hvals(held) if b"traceback" in one])
+    assert len(body) > 5_000
+    assert wire.due_at(body[-512:]) == wire.due_at(body)
+    due = wire.due_at(body)
+    assert due is not None and due - clock.real_now() > timedelta(seconds=100)
+
+
 @pytest.mark.parametrize(
     ("options", "figure"),
     [
@@ -167,6 +190,37 @@ def test_a_message_with_nonsense_for_times_runs_all_the_same(
     found = counted(house, redis_client)
     assert ran.is_set()
     assert (found.queues["work"].started, found.queues["work"].quantile(1.0)) == (1, None)
+
+
+def test_what_a_worker_fetched_and_no_thread_began_has_an_age_until_it_begins(
+    house: Any, redis_client: redis.Redis
+) -> None:
+    go, began = threading.Event(), threading.Semaphore(0)
+
+    @dramatiq.actor(broker=house.broker, queue_name="work")
+    def job() -> None:
+        began.release()
+        go.wait(30)
+
+    def seen() -> QueueReading:
+        (found,) = probe.read(house.broker, ["work"])
+        return found
+
+    house.work()
+    for _ in range(2):  # as many as there are threads
+        job.send()
+    assert all(began.acquire(timeout=10) for _ in range(2))
+    sent = clock.real_now()
+    job.send()
+    wait_until(lambda: seen().in_flight == 3 and seen().oldest_age is not None)
+    assert seen().ready == 0
+    wait_until(lambda: (age := seen().oldest_age) and age > timedelta(seconds=0.5))
+    age = seen().oldest_age
+    assert age is not None and age <= clock.real_now() - sent + timedelta(seconds=0.01)
+    go.set()
+    house.until_idle()
+    wait_until(lambda: seen().oldest_age is None)
+    assert redis_client.hlen(keys.prefetched(house.broker.namespace)) == 0
 
 
 def test_a_redis_that_does_not_answer_the_flush_costs_no_job_anything(

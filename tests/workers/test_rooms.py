@@ -11,9 +11,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from prometheus_client import generate_latest
+from prometheus_client import REGISTRY, CollectorRegistry, generate_latest
 from prometheus_client.mmap_dict import MmapedDict, mmap_key
 from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client.registry import Collector
 
 from fleet import metrics
 from fleet.workers.rooms import _JOINED, Rooms, _join
@@ -76,9 +77,11 @@ def recycle(rooms: Rooms) -> Iterator[Callable[[], int]]:
         parent.stdin.close()
 
 
-def scraped(rooms: Rooms) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
+def scraped(rooms: Rooms, own: Collector | None = None) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
     """Every sample of a scrape, none of them there twice."""
-    families = list(text_string_to_metric_families(generate_latest(rooms.registry()).decode()))
+    families = list(
+        text_string_to_metric_families(generate_latest(rooms.registry(own or CollectorRegistry())).decode())
+    )
     assert len({family.name for family in families}) == len(families)
     samples = [sample for family in families for sample in family.samples]
     found = {(sample.name, frozenset(sample.labels.items())): sample.value for sample in samples}
@@ -128,10 +131,16 @@ def test_what_the_supervisor_counts_itself_stands_beside_what_its_children_did(
     rooms: Rooms, recycle: Callable[[], int]
 ) -> None:
     rooms.count_in(recycle())
-    key = ("fleet_messages_total", frozenset({("queue", "jobs"), ("actor", "taken away"), ("outcome", "done")}))
-    before = scraped(rooms).get(key, 0.0)
-    metrics.message_ended("jobs", "taken away", "done")
-    assert scraped(rooms)[key] == before + 1
+    theirs, ours = ("jobs", "one", "done"), ("jobs", "taken away", "done")
+    keys = [
+        ("fleet_messages_total", frozenset(zip(("queue", "actor", "outcome"), labels, strict=True)))
+        for labels in (theirs, ours)
+    ]
+    before = [scraped(rooms, REGISTRY).get(key, 0.0) for key in keys]
+    assert before[0] >= 1
+    for labels in (theirs, ours):
+        metrics.message_ended(*labels)
+    assert [scraped(rooms, REGISTRY)[key] for key in keys] == [value + 1 for value in before]
 
 
 def test_what_children_counted_is_still_counted_when_they_are_gone_and_their_files_are_not_kept(

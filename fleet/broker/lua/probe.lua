@@ -1,14 +1,14 @@
 -- Reads what stands in queues, changes nothing, and copies no more than the ends of a few bodies, however long the queues.
--- KEYS[1] history of readings, KEYS[2] heartbeats (stock's), KEYS[3] workers
+-- KEYS[1] history of readings, KEYS[2] heartbeats (stock's), KEYS[3] workers, KEYS[4] what workers prefetched
 -- then seven a queue: queue, suspects, bodies, .DQ list, .DQ bodies, delayed, dead
 -- ARGV[1] milliseconds back from which on dead letters are new, ARGV[2] milliseconds back of the reading to compare with,
 -- ARGV[3] milliseconds since its last heartbeat for which a worker counts as alive
 -- returns {milliseconds of the server, the reading to compare with ({id, fields}, or nothing), {ids of the workers that
--- live}, {their queues (JSON)}, then one a queue: {the first error that a key of another type gave ("" for none), {waiting,
+-- live}, {their queues (JSON)}, {what they prefetched (JSON)}, then one a queue: {the first error that a key of another type gave ("" for none), {waiting,
 -- suspects, bodies, .DQ bodies, delayed, dead, new dead}, milliseconds that its first delayed message is due at (or nothing),
 -- {ends of the bodies of its first waiting messages}, {of its first suspect}, {of the first in .DQ}}}
 -- A key of another type hides its own figure and no other.
-local HEAD, WIDTH, FIRST, LONGEST = 3, 7, 3, 1024
+local HEAD, WIDTH, FIRST, LONGEST = 4, 7, 3, 512
 local clock = redis.call("TIME")
 local now = clock[1] * 1000 + math.floor(clock[2] / 1000)
 local function ago(milliseconds)
@@ -41,8 +41,9 @@ end
 
 local alive = ask("ZRANGEBYSCORE", KEYS[2], ago(ARGV[3]), "+inf", "LIMIT", 0, 5000) or {}
 local serving = #alive > 0 and ask("HMGET", KEYS[3], unpack(alive)) or {}
+local prefetched = #alive > 0 and ask("HMGET", KEYS[4], unpack(alive)) or {}
 local before = ask("XREVRANGE", KEYS[1], ago(ARGV[2]), "-", "COUNT", 1) or {}
-local answer = {now, before, alive, serving}
+local answer = {now, before, alive, serving, prefetched}
 for place = HEAD + 1, #KEYS, WIDTH do
     failure = nil
     local queue, suspects, bodies = KEYS[place], KEYS[place + 1], KEYS[place + 2]

@@ -83,8 +83,10 @@ def _sleepers(run: Run) -> Figures:
         raise Failed("no threads: 200 processes")
     run.workers(1, 200)
     before = run.done()
+    _pause(run)  # a slow sender would have them done before the last is there
     run.ask("fill", "bench", "nap", 2000, "[0.25]")
     began, rss = time.monotonic(), 0
+    _go_on(run)
     while run.done() < before + 2000:
         rss = max(rss, sum(one.memory_info().rss for one in _family(run) if one.is_running()))
         if time.monotonic() - began > 60:

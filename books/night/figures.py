@@ -1,0 +1,70 @@
+"""What nights are compared by: how long people waited, how long the sync took, what was left at the deadline.
+
+All spans are night time. A person's wait is from sending to the moment the model, by its own journal, began to answer
+the first question of their run: queue, worker, database and the provider's own queue included.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from typing import Any
+
+from sqlalchemy import func, select
+
+from books.models import Attachment, BankAccount
+from books.night.judge_elastic import ElasticWatch
+from books.night.logs import lines
+from books.night.plan import EVENING, at
+from books.night.world import World
+from books.seeding import Expected
+from fleet.app import App
+from fleet.clock import clock
+from fleet.storage import session
+from fleet.storage.tables import Slot, SlotState
+
+
+def of(
+    app: App, world: World, expected: Expected, sent: Mapping[tuple[str, Any], datetime], watch: ElasticWatch
+) -> dict[str, float]:
+    """The figures of a night that is over."""
+    people = sorted(_people_waited(world, sent))
+    with session() as s:
+        last = s.scalar(select(func.max(BankAccount.last_synced_at)).where(BankAccount.id.in_(expected.accounts)))
+        expired = s.scalar(
+            select(func.count())
+            .select_from(Slot)
+            .where(Slot.state == SlotState.EXPIRED, Slot.slot > EVENING, Slot.entry.in_([e.name for e in app.schedule]))
+        )
+        uploads = sorted(_uploads_waited(s.scalars(select(Attachment).where(Attachment.id.in_(expected.documents)))))
+    found = {
+        "people": float(len(people)),
+        "people_wait_median": _quantile(people, 0.5),
+        "people_wait_p99": _quantile(people, 0.99),
+        "sync_makespan": (last - at(1, 0)).total_seconds() if last else 0.0,
+        "expired": float(expired or 0),
+        "upload_read_p95": _quantile(uploads, 0.95),
+    }
+    return found | {f"left_at_deadline.{name}": float(left) for name, left in watch.at_deadline.items()}
+
+
+def _people_waited(world: World, sent: Mapping[tuple[str, Any], datetime]) -> list[float]:
+    """Night seconds, a run each."""
+    waited: dict[str, float] = {}
+    asked_at = {f"agent_run:{row}": when for (actor, row), when in sent.items() if actor == "submit_approved_run"}
+    for call in lines(world.model_log):
+        if call["run"] in asked_at and call["run"] not in waited:
+            night = timedelta(seconds=call["real"] - asked_at[call["run"]].timestamp()) * clock.rate
+            waited[call["run"]] = max(0.0, night.total_seconds() - call["latency"])
+    return list(waited.values())
+
+
+def _uploads_waited(rows: Any) -> list[float]:
+    """Night seconds from the evening's upload to a document's end."""
+    uploaded = at(0, 20)
+    return [(clock.to_night(row.finished_at) - uploaded).total_seconds() for row in rows if row.finished_at is not None]
+
+
+def _quantile(values: list[float], share: float) -> float:
+    """Of sorted values the one that this share is not above; 0 of none."""
+    return values[min(len(values) - 1, int(share * len(values)))] if values else 0.0

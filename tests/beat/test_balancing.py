@@ -1,0 +1,274 @@
+"""The leader sets allowances as leases, fenced by its epoch, and writes down what changed and why."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+import redis
+
+from beat.balancer import BalancerRules
+from beat.balancing import Balancing
+from beat.leader import Leader
+from fleet import Lane, readings, wire
+from fleet.allowance import Decision, allowance, decisions, hold, release, switch
+from fleet.broker import FleetBroker, keys
+from fleet.broker.connection import client_from
+from fleet.clock import Night, clock
+from fleet.flow import Flow, minute_of
+from tests.beat import counted
+from tests.fleet.elastic_house import ENTRY, LANE, it_is, tonight, with_elastic
+from tests.waiting import wait_until
+
+ELASTIC = replace(with_elastic(ENTRY, backlog="tests.beat.counted:rows"), actor="job")
+RULES = BalancerRules(cores=4)
+PEOPLE = Lane("people", ("desk",), "a person", 1, 1, LANE.budget, LANE.retry, people=("desk",))
+BY = {"by": "ann", "because": "the bank asked for a quiet night"}
+
+
+class Balance:
+    """A balancer whose minutes are the test's, on real readings."""
+
+    def __init__(self, broker: FleetBroker, leader: Leader, redis_url: str) -> None:
+        broker.entries = {ELASTIC.name: ELASTIC}
+        broker.lanes = {"work": replace(LANE, nice=19), "desk": PEOPLE}
+        self.broker, self.leader = broker, leader
+        self.client = client_from(redis_url)
+        self.balancing = self.another()
+
+    def another(self) -> Balancing:
+        """The balancer of a replica that was just elected."""
+        return Balancing(self.broker, self.client, self.leader, [ELASTIC], RULES)
+
+    def minute(self, hour: int, minute: int = 0, *, read: bool = True) -> str:
+        """One minute of the night; what it left: `places reason`."""
+        it_is(hour, minute, 30)
+        if read:
+            readings.take(self.broker, "beat")
+        self.balancing.tick()
+        found = allowance(self.broker, ELASTIC, clock.now())
+        return f"{found.places} {found.reason}"
+
+    def minutes(self, hour: int, minutes: range) -> list[str]:
+        return [self.minute(hour, minute) for minute in minutes]
+
+    def decided(self) -> list[Decision]:
+        return decisions(self.broker, ELASTIC.name, tonight(0))
+
+    def lease(self) -> dict[str, Any]:
+        """The lease as it stands."""
+        raw: Any = self.client.get(keys.allowance(self.broker.namespace, ELASTIC.name))
+        return json.loads(raw or "{}")
+
+
+@pytest.fixture
+def balance(broker: FleetBroker, leader: Leader, redis_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Balance]:
+    monkeypatch.setattr(counted, "left", 100)
+    monkeypatch.setattr(counted, "instead", None)
+    yield Balance(broker, leader, redis_url)
+    clock.set_night(None)
+
+
+def test_each_minute_it_sets_a_lease_of_three_and_writes_down_what_changed(balance: Balance) -> None:
+    assert balance.minutes(1, range(6)) == ["0 calm", "0 calm", "1 calm", "2 calm", "3 calm", "4 calm"]
+    left: Any = balance.client.pttl(keys.allowance(balance.broker.namespace, ELASTIC.name))
+    assert 170_000 < left <= 180_000
+    assert [(one.places, one.reason) for one in balance.decided()] == [(n, "calm") for n in (0, 1, 2, 3, 4)]
+    last = balance.decided()[-1]
+    assert (last.at.hour, last.at.minute, last.epoch) == (1, 5, balance.leader.epoch)
+    assert last.text.startswith("grown to 4 of 4: there is room, and nobody waits; 100 rows are left, ")
+    assert last.text.endswith("deadline 06:15")
+    assert last.numbers["before"] == 3
+
+
+def test_an_allowance_that_stands_is_written_down_every_ten_minutes(balance: Balance) -> None:
+    balance.minutes(1, range(30))
+    assert [one.at.minute for one in balance.decided()] == [0, 2, 3, 4, 5, 15, 25]
+
+
+def test_a_replica_that_was_deposed_meanwhile_sets_nothing(balance: Balance) -> None:
+    balance.minute(1)
+    before = balance.lease()
+    balance.client.set(keys.leader(balance.broker.namespace), "another")
+    balance.minute(1, 1)
+    assert balance.lease() == before
+    assert len(balance.decided()) == 1
+
+
+def test_a_term_that_is_over_sets_nothing(balance: Balance) -> None:
+    balance.client.incr(keys.epoch(balance.broker.namespace))
+    balance.minute(1)
+    assert balance.lease() == {}
+
+
+def test_the_next_leader_goes_on_where_the_lease_stands(balance: Balance) -> None:
+    balance.minutes(1, range(5))
+    balance.balancing = balance.another()
+    assert balance.minute(1, 5) == "4 calm"
+
+
+def test_where_the_lease_has_lapsed_the_next_leader_begins_at_the_cron_slots_level(balance: Balance) -> None:
+    balance.minutes(1, range(5))
+    for hour, found in ((2, "0 calm"), (4, "4 calm")):
+        balance.client.delete(keys.allowance(balance.broker.namespace, ELASTIC.name))
+        balance.balancing = balance.another()
+        assert balance.minute(hour, 10) == found
+
+
+def test_switched_off_it_decides_nothing_and_the_cron_slots_level_holds_at_once(balance: Balance) -> None:
+    balance.minutes(1, range(6))
+    assert switch(balance.broker, False, [ELASTIC.name], **BY) is None
+    assert allowance(balance.broker, ELASTIC, clock.now()).fallback
+    assert balance.minute(1, 6) == "0 blind"
+    assert balance.minute(4, 0) == "4 blind"
+    off = switch(balance.broker, True, [ELASTIC.name], **BY)
+    assert off is not None
+    assert (off.by, off.because) == ("ann", BY["because"])
+    assert balance.minute(4, 1) == "4 calm"
+
+
+def test_switched_off_between_the_look_and_the_lease_it_sets_nothing(
+    balance: Balance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def switched_off_meanwhile() -> int:
+        switch(balance.broker, False, [ELASTIC.name], **BY)
+        return 100
+
+    monkeypatch.setattr(counted, "instead", switched_off_meanwhile)
+    balance.minute(1)
+    assert balance.lease() == {}
+
+
+def test_a_person_holds_an_entry_whoever_decides_and_its_release_begins_from_nothing(balance: Balance) -> None:
+    balance.minutes(1, range(6))
+    hold(balance.broker, ELASTIC, tonight(3), **BY)
+    assert balance.minute(1, 6) == "0 held"
+    assert balance.decided()[-1].text == f"held by ann until 03:00 UTC: {BY['because']}"
+    assert release(balance.broker, ELASTIC.name) is not None
+    assert balance.minutes(1, range(7, 11)) == ["0 calm", "0 calm", "1 calm", "2 calm"]
+
+
+def test_it_is_hot_while_people_wait_for_their_jobs_to_start(balance: Balance) -> None:
+    balance.minutes(1, range(6))
+    flow = Flow(balance.client, balance.broker.namespace)
+    flow.started("desk", timedelta(seconds=2))
+    flow.started("work", timedelta(hours=1))
+    flow._flush()
+    assert balance.minute(1, 6) == "2 hot"
+    text = balance.decided()[-1].text
+    assert text.startswith(
+        "held at 2 of 4: people waited 1.4 s for their jobs to start; grows again after 3 calm minutes"
+    )
+
+
+def test_what_was_uploaded_into_an_elastic_lane_and_waits_for_its_like_is_no_heat(balance: Balance) -> None:
+    lane = replace(LANE, queues=("work", "uploads"), people=("uploads",), nice=19)
+    balance.broker.lanes = {"work": lane, "uploads": lane, "desk": PEOPLE}
+    balance.minutes(1, range(6))
+    flow = Flow(balance.client, balance.broker.namespace)
+    flow.started("uploads", timedelta(hours=1))
+    flow._flush()
+    assert balance.minute(1, 6) == "4 calm"
+
+
+def test_cores_that_other_lanes_use_are_not_there(balance: Balance) -> None:
+    balance.minutes(1, range(6))
+    used = {"l:people:cpu_us": 60_000_000 * 4, "l:lane:cpu_us": 60_000_000 * 9}
+    balance.client.hset(keys.flow(balance.broker.namespace, minute_of(tonight(1, 5))), mapping=used)
+    assert balance.minute(1, 6) == "2 free"
+    assert "other lanes use 4.0 of 4 cores" in balance.decided()[-1].text
+
+
+def test_what_a_row_costs_is_learned_from_full_chunks_and_the_deadline_has_its_way(
+    balance: Balance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(counted, "left", 18_000)
+    balance.client.hset(
+        keys.measures(balance.broker.namespace, ELASTIC.name),
+        mapping={"chunks": 10, "rows": 50, "cpu_us": 5_000_000, "wall_us": 100_000_000},
+    )
+    assert balance.minute(1) == "3 floor"
+    assert balance.decided()[-1].numbers["cost"] == 2.0
+    assert "18,000 rows of 2 s are not done by 06:15 with fewer" in balance.decided()[-1].text
+
+
+def test_a_backlog_that_cannot_be_counted_makes_that_entry_blind_and_is_said_once(
+    balance: Balance, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def no_count() -> int:
+        raise OSError("no route to the database")
+
+    monkeypatch.setattr(counted, "instead", no_count)
+    assert balance.minutes(3, range(3)) == ["0 blind"] * 3
+    assert balance.minute(4) == "4 blind"
+    monkeypatch.setattr(counted, "instead", None)
+    assert balance.minute(4, 1) == "4 calm"
+    said = capsys.readouterr().out
+    assert said.count("balancer_blind") == 1 == said.count("balancer_sees_again")
+    assert "no route to the database" in said
+
+
+def test_without_fresh_readings_it_is_the_cron(balance: Balance) -> None:
+    assert balance.minute(1, read=False) == "0 blind"
+    assert balance.minutes(1, range(1, 4)) == ["0 calm", "0 calm", "1 calm"]
+    stored = keys.readings(balance.broker.namespace)
+    for ago, found in ((100, "2 calm"), (185, "0 blind")):
+        balance.client.hset(stored, "at", wire.to_ms(clock.real_now() - timedelta(seconds=ago)))
+        assert balance.minute(1, 4, read=False) == found
+
+
+def test_readings_that_stand_still_under_fresh_stamps_while_work_is_in_flight_are_not_believed(
+    balance: Balance,
+) -> None:
+    balance.client.hset(keys.bodies(balance.broker.namespace, "work"), "held", "a body that some worker holds")
+    assert balance.minutes(1, range(5)) == ["0 calm", "0 calm", "1 calm", "2 calm", "3 calm"]
+    frozen: Any = balance.client.hget(keys.readings(balance.broker.namespace), "reading")
+
+    def minute(number: int) -> str:
+        it_is(1, number, 30)
+        readings.take(balance.broker, "beat")
+        balance.client.hset(keys.readings(balance.broker.namespace), "reading", frozen)
+        return balance.minute(1, number, read=False)
+
+    assert [minute(number).split()[1] for number in range(5, 12)].index("blind") <= 5
+    assert minute(12) == "0 blind"
+
+
+def test_a_night_that_is_played_fast_has_shorter_leases(balance: Balance) -> None:
+    clock.set_night(Night(origin=tonight(1), anchor=clock.real_now(), rate=60.0))
+    readings.take(balance.broker, "beat")
+    balance.balancing.tick()
+    left: Any = balance.client.pttl(keys.allowance(balance.broker.namespace, ELASTIC.name))
+    assert 0 < left <= 3_000
+
+
+def test_its_thread_decides_by_itself_and_one_minute_that_breaks_is_not_the_last(
+    balance: Balance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broken = threading.Event()
+
+    def breaks_once() -> list[Any]:
+        if not broken.is_set():
+            broken.set()
+            raise RuntimeError("a fault of ours")
+        return look()
+
+    look: Any = balance.balancing._observer.look
+    monkeypatch.setattr(balance.balancing._observer, "look", breaks_once)
+    clock.set_night(Night(origin=tonight(1), anchor=clock.real_now(), rate=600.0))
+    balance.balancing.start()
+    wait_until(lambda: balance.lease().get("epoch") is None and balance.decided())
+    balance.balancing.stop()
+    assert broken.is_set()
+
+
+def test_a_key_of_another_type_is_found_before_anything_is_written(balance: Balance) -> None:
+    balance.client.set(keys.decisions(balance.broker.namespace, ELASTIC.name), "no stream")
+    with pytest.raises(redis.ResponseError):
+        balance.minute(1)
+    assert balance.lease() == {}

@@ -1,0 +1,145 @@
+"""`python -m tests.benchmarks.night_four_ways`: one night, four ways to admit the elastic work, with the same seeds.
+
+    two       all of it at 02:00, in the middle of the sync, at everybody's priority, nobody decides
+    static    the hand-picked minutes, at everybody's priority, nobody decides
+    window    chunks at nice 19 from the opening of the window on, nobody decides
+    balancer  the house as it stands
+
+Each is the house's own tree, copied, with its lanes and schedule changed, and played by `python -m books.night` without
+crashes; so whatever is compared ran in real processes on real servers. "Nobody decides" is a balancer that is switched
+off: the cron minute's level is what runs, with chunks as small as the balancer's. The figures are night time; their
+ratios are against `static`, and above 1 is worse.
+
+Not guaranteed: the same figures twice. Only what is drawn is the same; how long it took is this machine's doing, and a
+night played 120 times as fast turns 10 ms of the machine into a second. On failure of a night its way has no figures.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from statistics import median
+
+from tests.benchmarks.stage import ROOT
+
+_ROOMS = ("actors", "beat", "books", "config", "fleet", "janitors", "middleware")
+_HOUSE = "of_the_house"
+_LANES = f"""
+from dataclasses import replace
+from config.lanes_{_HOUSE} import LANES as HOUSE
+
+LANES = [replace(lane, nice=0) for lane in HOUSE]
+"""
+_SCHEDULE = f"""
+from dataclasses import replace
+from datetime import time
+from config.schedule_{_HOUSE} import SCHEDULE as HOUSE
+
+SCHEDULE = [
+    replace(entry, cron="%d %d * * *", elastic=replace(entry.elastic, slot=time(%d, %d))) if entry.elastic else entry
+    for entry in HOUSE
+]
+"""
+_AT_TWO, _AT_OPENING = _SCHEDULE % (0, 2, 2, 0), _SCHEDULE % (31, 0, 0, 31)
+WAYS: dict[str, tuple[dict[str, str], list[str]]] = {
+    "two": ({"lanes": _LANES, "schedule": _AT_TWO}, ["--no-balance"]),
+    "static": ({"lanes": _LANES}, ["--no-balance"]),
+    "window": ({"schedule": _AT_OPENING}, ["--no-balance"]),
+    "balancer": ({}, []),
+}
+_SHOWN = (
+    ("people_wait_p99", "people wait, p99", "s"),
+    ("people_wait_median", "people wait, median", "s"),
+    ("sync_makespan", "sync makespan", "min"),
+    ("left_at_deadline", "left at the deadline", "rows"),
+    ("expired", "expired slots", ""),
+    ("red", "red lines", ""),
+)
+
+
+def main() -> None:
+    """Play, and print the table."""
+    parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.night_four_ways", description=__doc__)
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.add_argument("--seconds", type=float, default=240, help="real seconds a night (240)")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[1], help="a round of nights each (1)")
+    parser.add_argument("--ways", nargs="+", choices=WAYS, default=list(WAYS))
+    parser.add_argument("--backlog", type=int, default=120, help="documents that nobody waits for (120)")
+    asked = parser.parse_args()
+    found: dict[str, list[dict[str, float]]] = {way: [] for way in asked.ways}
+    with tempfile.TemporaryDirectory(prefix="four-ways-") as folder:
+        for seed in asked.seeds:
+            for way in asked.ways:
+                figures = _play(Path(folder) / way, way, asked.seconds, seed, asked.backlog)
+                print(f"seed {seed}, {way}: {json.dumps(figures)}", flush=True)
+                if figures:
+                    found[way].append(figures)
+    _table(found)
+
+
+def _play(house: Path, way: str, seconds: float, seed: int, backlog: int) -> dict[str, float]:
+    changed, options = WAYS[way]
+    shutil.rmtree(house, ignore_errors=True)
+    for room in _ROOMS:
+        shutil.copytree(ROOT / room, house / room, ignore=shutil.ignore_patterns("__pycache__"))
+    for name, text in changed.items():
+        (house / "config" / f"{name}.py").rename(house / "config" / f"{name}_{_HOUSE}.py")
+        (house / "config" / f"{name}.py").write_text(text)
+    written = house / "report.json"
+    volumes = ["--backlog", str(backlog), "--submissions", "150", "--evals", "150", "--no-crashes"]
+    command = [
+        sys.executable,
+        "-m",
+        "books.night",
+        "--seconds",
+        str(seconds),
+        "--seed",
+        str(seed),
+        "--json",
+        str(written),
+    ]
+    played = subprocess.run(
+        [*command, "--folder", str(house / "night"), *volumes, *options],
+        cwd=house,
+        env={**os.environ, "PYTHONPATH": str(house)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if not written.is_file():
+        print(played.stdout[-3000:], played.stderr[-3000:], file=sys.stderr)
+        return {}
+    report = json.loads(written.read_text())
+    figures: dict[str, float] = report["figures"]
+    red = [f"{line['claim']} ({line['which']})" for line in report["lines"] if line["verdict"] == "red"]
+    if red:
+        print(f"seed {seed}, {way}, red: {'; '.join(red)}", file=sys.stderr)
+    left = sum(value for name, value in figures.items() if name.startswith("left_at_deadline"))
+    return {**figures, "left_at_deadline": left, "red": float(len(red))}
+
+
+def _table(found: dict[str, list[dict[str, float]]]) -> None:
+    """Medians over the seeds, and the ratio to `static`."""
+    print("\n| | " + " | ".join(found) + " |\n|---|" + "---|" * len(found))
+    for name, shown, unit in _SHOWN:
+        of_static = [figures[name] for figures in found.get("static", [])]
+        cells = []
+        for figures in found.values():
+            if not figures:
+                cells.append("not played")
+                continue
+            value = median(one[name] for one in figures)
+            base = median(of_static) if of_static else 0.0
+            told = value / 60 if unit == "min" else value
+            cells.append(f"{told:.1f} {unit}".strip() + (f" ({value / base:.2f})" if base else ""))
+        print(f"| {shown} | " + " | ".join(cells) + " |")
+
+
+if __name__ == "__main__":
+    main()
