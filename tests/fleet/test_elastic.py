@@ -5,12 +5,13 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import datetime
 
 import pytest
 
+from fleet import Entry, wire
 from fleet import app as application
-from fleet import wire
 from fleet.allowance import allowance, hold, release
 from fleet.broker import FleetBroker, keys
 from fleet.broker.reaper import reap
@@ -260,3 +261,14 @@ def test_a_persons_hold_stands_whoever_decides_and_when_nobody_does(house: Elast
 def test_a_hold_is_from_now_to_the_deadline(house: ElasticHouse, until: datetime) -> None:
     with pytest.raises(DeclarationInvalid, match="to its deadline, 2026-11-30 06:15 UTC at the latest"):
         hold(house.broker, ENTRY, until, by="ann", because="the bank asked for a quiet night")
+
+
+@pytest.mark.parametrize("now", [replace(ENTRY, elastic=None), replace(ENTRY, name="sorting", actor="sort")])
+def test_a_chain_that_a_deploy_left_over_ends_without_a_chunk(house: ElasticHouse, now: Entry) -> None:
+    house.backlog = 100
+    house.lease(4)
+    seed(house.broker, ENTRY, 2)
+    house.broker.entries = {now.name: now}
+    house.start()
+    house.until_idle()
+    assert house.chunks == {}
