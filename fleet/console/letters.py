@@ -118,7 +118,7 @@ class Shown:
     """A letter's arguments as a page may show them, and what is personal in its texts besides."""
 
     arguments: list[tuple[str, str]]
-    known: Known
+    known: Known | None
 
 
 def shown(desk: Desk, letter: DeadLetter) -> Shown:
