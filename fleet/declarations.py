@@ -7,6 +7,7 @@ exist, a queue in two lanes) is judged by `fleet check`.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from datetime import time, timedelta
 from difflib import get_close_matches
