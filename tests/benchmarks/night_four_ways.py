@@ -11,8 +11,8 @@ off: the cron minute's level is what runs, with chunks as small as the balancer'
 ratios are against `static`, and above 1 is worse.
 
 Not guaranteed: the same figures twice. Only what is drawn is the same; how long it took is this machine's doing, and a
-night played 120 times as fast turns 10 ms of the machine into a second. So it wants the machine to itself; what else ran
-is told by the load average. On failure of a night its way has no figures.
+night played 120 times as fast turns 10 ms of the machine into a second. So it wants the machine to itself; what else
+ran is told by the load average. On failure of a night its way has no figures.
 """
 
 from __future__ import annotations
