@@ -8,12 +8,17 @@ Not guaranteed: an absolute figure on another machine; commands, bytes and conne
 
 from __future__ import annotations
 
+import statistics
+import tempfile
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
 
 from sqlalchemy import Connection, create_engine, text
 
+from books import documents
+from books.sandbox import receipts
 from fleet.actor import FleetActor
 from fleet.storage.engine import psycopg_url
 from fleet.storage.migrate import migrate
@@ -22,7 +27,7 @@ from tests.benchmarks.jobs import declare
 from tests.benchmarks.stage import ROOT, Stage, require_done
 
 _FEW, _MANY = 2_000, 10_000
-_TABLES = ("slots", "outbox", "transactions", "attachments", "turns", "agent_steps", "outside_effects")
+_TABLES = ("slots", "outbox", "transactions", "attachments", "agent_runs", "agent_steps", "outside_effects")
 _BY_TYPE = {
     "integer": "n",
     "bigint": "n",
@@ -44,7 +49,11 @@ _TEXT = "lpad(n::text, 40, 'x')"
 def report(stage: Stage, database_url: str) -> None:
     """Measure, and print a line a slope."""
     print(f"scaling: slopes between {_FEW:,} and {_MANY:,}")
-    for what, measure in (("send, one by one", _sent), ("send_many", _sent_at_once), ("a job, from fetch to end", _run)):
+    for what, measure in (
+        ("send, one by one", _sent),
+        ("send_many", _sent_at_once),
+        ("a job, from fetch to end", _run),
+    ):
         few, many = measure(stage, _FEW), measure(stage, _MANY)
         told = ", ".join(f"{(many[name] - few[name]) / (_MANY - _FEW):,.1f} {name}" for name in few)
         print(f"  {what}: {told}")
@@ -57,7 +66,23 @@ def report(stage: Stage, database_url: str) -> None:
         f"  a worker process: {two - few_threads} connections to Redis; "
         f"a thread: {(many_threads - few_threads) / 60:.2f} more"
     )
+    _documents()
     _rows(database_url)
+
+
+def _documents() -> None:
+    """Seconds of a processor that reading takes, the median of PDFs (most bring their text) and of pictures."""
+    taken: dict[str, list[float]] = {"a PDF": [], "a picture, by OCR": []}
+    with tempfile.TemporaryDirectory(prefix="fleet-bench-") as folder:
+        drawn = receipts.draw(1, Path(folder), count=16, ocr=8)
+        documents.read(next(one.path for one in drawn if one.path.suffix != ".pdf"))  # loads the models
+        for receipt in drawn:
+            began = time.process_time()
+            documents.read(receipt.path)
+            kind = "a PDF" if receipt.path.suffix == ".pdf" else "a picture, by OCR"
+            taken[kind].append(time.process_time() - began)
+    told = ", ".join(f"{kind} {statistics.median(seconds):.3f} s" for kind, seconds in taken.items() if seconds)
+    print(f"  CPU of reading a document: {told}")
 
 
 def _counted(stage: Stage, work: Callable[[], object]) -> dict[str, float]:
@@ -158,6 +183,7 @@ def _size_with(connection: Connection, table: str, rows: int) -> int:
     names = ", ".join(f'"{name}"' for name, _ in columns)
     values = ", ".join(_BY_TYPE.get(kind, _TEXT) for _, kind in columns)
     connection.execute(text(f'TRUNCATE "{table}" CASCADE'))
-    connection.execute(text(f'INSERT INTO "{table}" ({names}) SELECT {values} FROM generate_series(1, {rows}) AS n'))
+    insert = f'INSERT INTO "{table}" ({names}) OVERRIDING SYSTEM VALUE SELECT {values}'
+    connection.execute(text(f"{insert} FROM generate_series(1, {rows}) AS n"))
     size: int = connection.execute(text("SELECT pg_total_relation_size(:table)"), {"table": table}).scalar_one()
     return size
