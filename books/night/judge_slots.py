@@ -38,9 +38,14 @@ def read_ledger(app: App, broker: FleetBroker) -> list[LedgerLine]:
 def judge(app: App, plan: Plan, broker: FleetBroker, killed: str | None) -> Iterator[Line]:
     """Lines on slots, messages and leadership."""
     ledger = read_ledger(app, broker)
+    yield from judge_ledger(app, plan, ledger)
+    yield from _leadership(ledger, killed)
+
+
+def judge_ledger(app: App, plan: Plan, ledger: list[LedgerLine]) -> Iterator[Line]:
+    """Lines on slots and messages, by a ledger that was read, all at once or part by part."""
     yield from _verdicts(app, plan, ledger)
     yield from _messages(ledger)
-    yield from _leadership(ledger, killed)
 
 
 def _verdicts(app: App, plan: Plan, ledger: list[LedgerLine]) -> Iterator[Line]:
@@ -48,8 +53,8 @@ def _verdicts(app: App, plan: Plan, ledger: list[LedgerLine]) -> Iterator[Line]:
     doubled: list[str] = []
     counts: Counter[str] = Counter()
     for entry in app.schedule:
-        should = list(slots_between(entry, EVENING, plan.ends))
-        found = Counter(_judged_slots(entry, ledger, counts, plan.ends))
+        should = list(slots_between(entry, plan.begins, plan.ends))
+        found = Counter(_judged_slots(entry, ledger, counts, plan))
         lost += [_name(entry.name, slot) for slot in should if not found[slot]]
         doubled += [_name(entry.name, slot) for slot, times in found.items() if times > 1]
         counts["due"] += len(should)
@@ -59,12 +64,12 @@ def _verdicts(app: App, plan: Plan, ledger: list[LedgerLine]) -> Iterator[Line]:
         yield said(SECTION, f"slots {verdict}", counts[verdict])
 
 
-def _judged_slots(entry: Entry, ledger: list[LedgerLine], counts: Counter[str], end: datetime) -> Iterator[datetime]:
+def _judged_slots(entry: Entry, ledger: list[LedgerLine], counts: Counter[str], plan: Plan) -> Iterator[datetime]:
     for line in ledger:
         if line.entry != entry.name or not line.judges:
             continue
         for slot in slots_between(entry, line.first - _TICK, line.last):
-            if EVENING < slot <= end:
+            if plan.begins < slot <= plan.ends:
                 counts[line.verdict] += 1
                 yield slot
 
