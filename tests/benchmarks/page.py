@@ -80,7 +80,8 @@ def _beside(peers: Json) -> Iterator[str]:
     yield ""
     for measure, cells in peers["figures"].items():
         work, unit, _ = peers["works"][measure]
-        yield f"**{measure}**: {work}"
+        load = f" (load {peers['loads'][measure]})" if "loads" in peers else ""
+        yield f"**{measure}**: {work}{load}"
         yield ""
         yield f"| library | median (lowest to highest){', ' + unit if unit else ''} |"
         yield "|---|---|"
