@@ -8,9 +8,10 @@ beside PostgreSQL's `slots`. The night's judges are asked where they know the an
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -21,9 +22,10 @@ from books.night import judge_bank, judge_elastic, judge_house, judge_slots
 from books.night.logs import lines
 from books.night.plan import Plan
 from books.night.report import Line, judged, said
+from books.night.world import World
 from fleet import ledger, probe
 from fleet.bounds import bound_of
-from fleet.broker import keys
+from fleet.broker import FleetBroker, keys
 from fleet.clock import clock
 from fleet.ledger import LedgerLine
 from fleet.slots import slots_between
@@ -67,13 +69,7 @@ class Watch:
 
     def look(self) -> None:
         """Rows whose lease lapsed so long ago that a janitor should have been there."""
-        for model in _MODELS:
-            late = model.lease_until < func.now() - self.bound
-            with session() as s:
-                self.beyond |= {
-                    f"{model.__name__} {row}"
-                    for row in s.scalars(select(model.id).where(model.status == RUNNING, late))
-                }
+        self.beyond |= beyond(self.bound)
 
     def read_ledger(self) -> None:
         """Take over what the ledger has got since the last time; call it more often than it forgets."""
@@ -93,6 +89,17 @@ class Watch:
         return sorted((line for known in self._ledger.values() for line in known), key=lambda line: line.at)
 
 
+def beyond(bound: timedelta) -> set[str]:
+    """The rows that say running so long behind their lease."""
+    found = set[str]()
+    for model in _MODELS:
+        late = model.lease_until < func.now() - bound
+        with session() as s:
+            rows = s.scalars(select(model.id).where(model.status == RUNNING, late))
+            found |= {f"{model.__name__} {row}" for row in rows}
+    return found
+
+
 @dataclass(frozen=True)
 class Spans:
     """When slots are judged from and to, and since when no fault was made any more; night time."""
@@ -105,23 +112,23 @@ class Spans:
 def judge(stage: Stage, watch: Watch, spans: Spans) -> Iterator[Line]:
     """Lines on everything; call it when the fleet has ended."""
     watch.read_ledger()
-    yield from _tallied(stage, watch)
+    yield from tallied(stage.broker, stage.journal, watch.sent)
     yield from _slots(stage, watch, spans)
-    yield from _left_the_house(stage)
+    yield from left_the_house(stage.world)
     yield from _bank(stage, spans.calm_since)
     yield from judge_elastic.judge_rows()
     yield from _house(stage, watch)
 
 
-def _tallied(stage: Stage, watch: Watch) -> Iterator[Line]:
-    ran = Counter(map(int, stage.journal.read_text().split())) if stage.journal.exists() else Counter[int]()
-    broker = stage.broker
+def tallied(broker: FleetBroker, journal: Path, sent: Mapping[str, int]) -> Iterator[Line]:
+    """Lines on the messages that are counted, by id; their jobs wrote their numbers into the journal."""
+    ran = Counter(map(int, journal.read_text().split())) if journal.exists() else Counter[int]()
     letters: Any = broker.client.zrange(keys.dead(broker.namespace, "soak"), 0, -1)
     dead = {id.decode() for id in letters}
-    lost = [f"message {id}" for id, number in watch.sent.items() if not ran[number] and id not in dead]
+    lost = [f"message {id}" for id, number in sent.items() if not ran[number] and id not in dead]
     claim = "messages sent that ran or stand in the dead letters"
-    yield judged("messages", claim, len(watch.sent), len(watch.sent) - len(lost), lost)
-    again = sum(ran[number] - 1 for number in watch.sent.values() if ran[number] > 1)
+    yield judged("messages", claim, len(sent), len(sent) - len(lost), lost)
+    again = sum(ran[number] - 1 for number in sent.values() if ran[number] > 1)
     yield said("messages", "of those, runs that were repeated (at least once is the contract)", again)
 
 
@@ -142,11 +149,12 @@ def _slots(stage: Stage, watch: Watch, spans: Spans) -> Iterator[Line]:
     yield judged("slots", "slots of the redeployed entry with two verdicts", 0, len(twice), twice)
 
 
-def _left_the_house(stage: Stage) -> Iterator[Line]:
-    taken = Counter(line["reference"] for line in lines(stage.world.gateway_log) if line["taken"])
+def left_the_house(world: World) -> Iterator[Line]:
+    """Lines on what the sandbox's gateway and mail server wrote down."""
+    taken = Counter(line["reference"] for line in lines(world.gateway_log) if line["taken"])
     twice = [f"{reference} {times}×" for reference, times in taken.items() if times > 1]
     yield judged("outside", "filings and charges, by the gateway's log", taken.total(), taken.total(), twice)
-    mails = Counter(line["idempotency_key"] for line in lines(stage.world.mail_log) if line["idempotency_key"])
+    mails = Counter(line["idempotency_key"] for line in lines(world.mail_log) if line["idempotency_key"])
     twice = [f"{key} {times}×" for key, times in mails.items() if times > 1]
     yield judged("outside", "mails, by the mail server's journal", mails.total(), mails.total(), twice)
 

@@ -7,6 +7,7 @@ Valkey without persistence. Contenders take turns; medians are printed. What a l
 from __future__ import annotations
 
 import argparse
+import importlib.metadata
 import json
 import os
 import platform
@@ -102,6 +103,7 @@ def _machine(url: str, contenders: list[Contender]) -> dict[str, str]:
         "python": platform.python_version(),
         "server": f"{server.get('server_name', 'redis')} {server.get('valkey_version', server['redis_version'])}",
         "cpus": f"{len(os.sched_getaffinity(0))}, {platform.machine()}",
+        **{library: importlib.metadata.version(library) for library in ("dramatiq", "redis")},
         **{name: version.strip() for name, version in versions.items()},
     }
 

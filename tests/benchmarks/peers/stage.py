@@ -71,7 +71,7 @@ PEERS = (
         "celery_peer.py",
         "celery",
         stated="`acks_late` and `reject_on_worker_lost`, or a killed worker loses what it held; `-P threads`, as "
-        "others have; no results; no gossip nor mingle, as there is nobody to talk to; prefetch 4 a thread, its default",
+        "others have; no results; no gossip nor mingle, as there is nobody to talk to; its prefetch of 4 a thread",
     ),
     Contender(
         "rq",
