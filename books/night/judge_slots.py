@@ -26,6 +26,7 @@ from fleet.storage import session
 from fleet.storage.tables import LIVE_STATES, Slot, SlotState
 
 SECTION = "slots"
+FAILED = "slots' messages that failed"
 _TICK = timedelta(milliseconds=1)
 
 
@@ -88,7 +89,7 @@ def _messages(ledger: list[LedgerLine]) -> Iterator[Line]:
     yield judged(SECTION, "slots with two messages", 0, len(doubled), doubled)
     yield judged(SECTION, "fired slots that a worker took up", len(fired), len(fired) - len(lost), lost)
     yield judged(SECTION, "slots' messages that did not end", 0, len(unended), unended)
-    yield judged(SECTION, "slots' messages that failed", 0, len(failed), failed)
+    yield judged(SECTION, FAILED, 0, len(failed), failed)
     late = [f"{entry} {times}×" for entry, times in expired.most_common()]
     yield judged(SECTION, "slots' messages that expired before they started", 0, expired.total(), late, verdict="apart")
 

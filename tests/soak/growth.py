@@ -10,6 +10,7 @@ Not guaranteed: that a figure of a kind is of the same processes from sample to 
 
 from __future__ import annotations
 
+import math
 import re
 import statistics
 from collections import Counter, defaultdict
@@ -43,13 +44,18 @@ _PART = re.compile(r"\w+")
 
 @dataclass(frozen=True)
 class Slope:
-    """A figure: its medians of the first judged and the last night, and its growth an hour, where there is one."""
+    """A figure: its medians of the first judged and the last night, and its growth an hour, where there is one.
+
+    `error` is the standard error of the growth. A bound is broken by what is beyond it with two errors taken off: of
+    processes that faults replace all the time, a few nights alone are no proof.
+    """
 
     family: str
     kind: str
     first: float
     last: float
     an_hour: float | None
+    error: float = 0.0
 
     @property
     def bound(self) -> float | None:
@@ -57,7 +63,7 @@ class Slope:
 
     @property
     def broken(self) -> bool:
-        return self.bound is not None and self.an_hour is not None and self.an_hour > self.bound
+        return self.bound is not None and self.an_hour is not None and self.an_hour - 2 * self.error > self.bound
 
 
 class Growth:
@@ -85,7 +91,7 @@ class Growth:
             for key, values in samples.items():
                 medians[key].append((hours, statistics.median(values)))
         return [
-            Slope(family, kind, points[0][1], points[-1][1], slope(points))
+            Slope(family, kind, points[0][1], points[-1][1], *slope(points))
             for (family, kind), points in sorted(medians.items())
         ]
 
@@ -144,11 +150,15 @@ class Growth:
         return "shared memory, files", "boards", float(sum(1 for _ in Path("/dev/shm").glob("fleet-boards-*/*")))
 
 
-def slope(points: list[tuple[float, float]]) -> float | None:
-    """The growth an hour of a straight line through (hours, figure); None of too few."""
+def slope(points: list[tuple[float, float]]) -> tuple[float | None, float]:
+    """The growth an hour of a straight line through (hours, figure), None of too few, and its standard error."""
     if len(points) < FEWEST_NIGHTS or points[-1][0] - points[0][0] < LEAST_HOURS:
-        return None
-    return statistics.linear_regression(*zip(*points, strict=True)).slope
+        return None, 0.0
+    hours, figures = zip(*points, strict=True)
+    line = statistics.linear_regression(hours, figures)
+    left = sum((figure - line.intercept - line.slope * hour) ** 2 for hour, figure in points)
+    spread = sum((hour - statistics.mean(hours)) ** 2 for hour in hours)
+    return line.slope, math.sqrt(left / (len(points) - 2) / spread)
 
 
 def _kind(name: str, process: psutil.Process, top: psutil.Process) -> str:

