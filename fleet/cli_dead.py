@@ -202,7 +202,7 @@ def _hours(given: float | None) -> timedelta | None:
 
 
 def _queues(app: App, queue: str | None) -> list[str]:
-    require_broker(process_broker())
+    require_broker(process_broker(), "console")
     known = [name for lane in app.lanes for name in lane.queues]
     if queue is not None and queue not in known:
         raise NotDeclared("queue", queue, known)
