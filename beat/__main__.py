@@ -125,10 +125,10 @@ class _Replica:
             self._resigned,
             lambda error: log.error("beat_waits_for_redis", error=str(error), tries_again_every="1s"),
         )
+        self._balancing.start()  # imports what counts backlogs, before slots are waited for
         self._alarm.start()
         self._leader.start()
         self._probing.start()
-        self._balancing.start()
         log.info("beat_started", token=self._leader.token, entries=self._entries, metrics=where)
         try:
             self._firing.run()

@@ -20,6 +20,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Iterable
+from contextlib import suppress
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -32,6 +33,7 @@ from beat.observing import Observer
 from beat.telling import numbers, told
 from fleet import metrics, wire
 from fleet.allowance import DECISIONS_KEPT, LEASE, Allowance, Hold, holds, switched_off
+from fleet.app import backlog_of
 from fleet.backlogs import bound_statements
 from fleet.broker import FleetBroker, keys
 from fleet.clock import clock
@@ -67,6 +69,9 @@ class Balancing:
         self._thread = threading.Thread(target=self._run, name="balancing", daemon=True)
 
     def start(self) -> None:
+        for entry in self._entries:
+            with suppress(Exception):  # said in the first minute
+                backlog_of(entry)  # imported now: it may be the application's largest module, and slots are due
         if self._entries:
             self._thread.start()
 

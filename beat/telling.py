@@ -81,9 +81,11 @@ def _why(entry: Entry, granted: Allowance, reading: Reading, rules: BalancerRule
 def _outlook(entry: Entry, granted: Allowance, reading: Reading) -> str:
     if reading.backlog == 0:
         return "nothing is left"
-    done = finishes(granted, reading)
-    pace = f"finishes {_clock(entry, done)} at this pace" if done else "no end in sight at this pace"
-    return f"{reading.backlog:,} rows are left, {pace}, deadline {_clock(entry, reading.window.deadline)}"
+    done, deadline = finishes(granted, reading), _clock(entry, reading.window.deadline)
+    if done is None:
+        return f"{reading.backlog:,} rows are left, no end in sight at this pace, deadline {deadline}"
+    late = "after the deadline" if done > reading.window.deadline else "deadline"
+    return f"{reading.backlog:,} rows are left, finishes {_clock(entry, done)} at this pace, {late} {deadline}"
 
 
 def _free(reading: Reading) -> float:

@@ -36,6 +36,7 @@ def _redis(app: App, broker: FleetBroker) -> Iterator[Finding]:
         yield _refused("redis", error)
         return
     client = broker.client
+    yield from doctor_fleet.connections_to_redis(app.lanes, client)
     yield from _looked("redis", lambda: doctor_redis.examine(client))
     yield from _looked("redis", lambda: doctor_fleet.clock_of_redis(client))
     yield from _looked("fleet", lambda: doctor_fleet.keys_of(app, client, broker.namespace))

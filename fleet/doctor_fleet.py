@@ -24,6 +24,7 @@ from fleet.settings import Settings
 
 _LOOKS_SECONDS = 2.0
 _FILES_OF_A_PROCESS = 100  # libraries, logs, the board, metrics, Redis
+_CONNECTIONS_OF_A_PROCESS = 8  # the pump, the subscription, beats, statistics
 _FILES_OF_A_THREAD = 3  # a call to the other side, a connection to Redis, a file
 
 
@@ -47,6 +48,18 @@ def host(lanes: Sequence[Lane], settings: Settings) -> Iterator[Finding]:
         yield warning(
             "host", "FLEET_METRICS_PORT is 0, a free one each time", why, "Give each process a port of its own"
         )
+
+
+def connections_to_redis(lanes: Sequence[Lane], client: redis.Redis) -> Iterator[Finding]:
+    """A worker process's own limit, `max_connections` of the URL, against a thread's sends and claims."""
+    most = int(client.connection_pool.max_connections)
+    for lane in lanes:
+        needs = lane.threads + _CONNECTIONS_OF_A_PROCESS
+        if needs > most:
+            found = (
+                f"FLEET_REDIS_URL allows a process {most} connections, and one of lane {lane.name} needs up to {needs}"
+            )
+            yield problem("redis", found, "Sends fail when all threads send", "Raise or leave out max_connections=")
 
 
 def clock_of_redis(client: redis.Redis) -> Iterator[Finding]:

@@ -62,6 +62,9 @@ def chunk(work: Callable[[int], bool | Did]) -> None:
     may be fewer); a chunk that found nothing to do returns False. Raises what `work` raises.
     """
     message, found = current_message(), _entry()
+    if message is not None and wire.CHAIN in message.options and _left_over(message, found):
+        log.warning("chain_left_over", entry=message.options.get(wire.ENTRY), chain=message.options[wire.CHAIN])
+        return
     if message is None or found is None:
         while _did(work, _OF_A_CALL if found is None else elastic_of(found[1]).chunk).more:
             deadline.check()
@@ -75,6 +78,11 @@ def chunk(work: Callable[[int], bool | Did]) -> None:
         granted = allowance(broker, entry, clock.now())
         began = seed(broker, entry, granted.places)
         log.info("chains_began", entry=entry.name, count=began, allowed=granted.places, reason=granted.reason)
+
+
+def _left_over(message: Message[None], found: tuple[FleetBroker, Entry] | None) -> bool:
+    """Whether a chain's entry has another name now, or is elastic no more: then whatever it is now takes its rows."""
+    return found is None or found[1].name != message.options.get(wire.ENTRY)
 
 
 def _did(work: Callable[[int], bool | Did], size: int) -> Did:

@@ -44,7 +44,7 @@ def _scrubbed(line: dict[str, Any]) -> dict[str, Any]:
     for key, value in line.items():
         if isinstance(value, (dict, list)) or (isinstance(value, str) and kind_of(key) is not None):
             texts |= known_under(key, value)
-    known = knowing(texts) if texts else None
+    known = knowing(texts)
     scrubbed = {key: value if key in _AS_THEY_ARE else scrub_value(key, value, known) for key, value in line.items()}
     if error is not None:
         scrubbed["exception"] = "".join(_told(error, known)).rstrip("\n")
@@ -62,7 +62,7 @@ def _exception(logged: Any) -> BaseException | None:
     return sys.exc_info()[1] if logged else None
 
 
-def _told(error: BaseException, known: Known) -> Iterator[str]:
+def _told(error: BaseException, known: Known | None) -> Iterator[str]:
     """A traceback, in which only lines of code and their places are what they were."""
     for part in traceback.TracebackException.from_exception(error).format():
         yield part if part.lstrip(" |+-").startswith('File "') else scrub(part, known)

@@ -102,7 +102,7 @@ def configure(log_format: Literal["console", "json"], level: str) -> None:
         else structlog.dev.ConsoleRenderer(
             colors=sys.stderr.isatty(),
             sort_keys=False,
-            exception_formatter=structlog.dev.plain_traceback,  # the one by default prints every variable of each frame
+            exception_formatter=structlog.dev.plain_traceback,  # the default one would show variables
         )
     )
     final: list[Any] = [structlog.stdlib.ProcessorFormatter.remove_processors_meta, renderer]

@@ -87,26 +87,35 @@ _SAFE_TOKEN = re.compile(r"[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}(
 REMOVED = "[removed]"
 
 
-Known = re.Pattern[str] | None
-"""Texts that are known to be personal, as `knowing` makes it of them; None if there are none."""
+class Known:
+    """Texts that are known to be personal; an expression is made of them when the first text has one."""
+
+    def __init__(self, texts: Collection[str]) -> None:
+        forms = {form for one in texts for form in (one, repr(one)[1:-1], one.upper()) if form}
+        self._longest_first = sorted(forms, key=len, reverse=True)
+        self._pattern: re.Pattern[str] | None = None
+
+    def taken_out_of(self, text: str) -> str:
+        """The text without these, where they stand as words of their own, also as in a `repr` or in capitals."""
+        if self._pattern is None:
+            if not any(form in text for form in self._longest_first):
+                return text
+            self._pattern = re.compile(rf"(?<!\w)(?:{'|'.join(map(re.escape, self._longest_first))})(?!\w)")
+        return self._pattern.sub(REMOVED, text)
 
 
-def knowing(texts: Collection[str]) -> Known:
-    """What takes these texts out where they stand as words of their own, also in a `repr` or in capitals."""
-    forms = {form for one in texts for form in (one, repr(one)[1:-1], one.upper()) if form}
-    if not forms:
-        return None
-    longest_first = sorted(forms, key=len, reverse=True)
-    return re.compile(rf"(?<!\w)(?:{'|'.join(map(re.escape, longest_first))})(?!\w)")
+def knowing(texts: Collection[str]) -> Known | None:
+    """What is known by these texts; None if there are none."""
+    return Known(texts) if texts else None
 
 
-def scrub(text: str, known: Known = None) -> str:
+def scrub(text: str, known: Known | None = None) -> str:
     """The text without what must not leave, and without what is `known` to be personal."""
     if known is None and len(text) <= _SHORT:
         return _short(text)
     text = text[: LONGEST + _BEYOND]
     if known is not None:
-        text = known.sub(REMOVED, text)
+        text = known.taken_out_of(text)
     cleaned = _cleaned(text)
     return cleaned if len(text) <= LONGEST else f"{cleaned[: LONGEST - _BEYOND]} … [cut]"
 

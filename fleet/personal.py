@@ -70,6 +70,7 @@ _MACHINERY = (sys.stdlib_module_names - {"__main__", "types", "collections"}) | 
 _PLAIN = re.compile(r"[a-z0-9_.:/@+-]*")  # an identifier, or a word like any other
 _MOST_FRAMES, _MOST_ITEMS, _MOST_KNOWN, _DEEPEST, _LONGEST_CHAIN = 40, 60, 400, 3, 6
 _LONGEST_KNOWN = 2_000
+_MOST_WORDS_OF_A_NAME = 8  # more is prose, whose words are anybody's
 _SMALLEST_AMOUNT = 1_000  # cents; a smaller number is as likely a count
 
 
@@ -173,8 +174,10 @@ def _as_written(kind: Kind, key: str, value: Any) -> Iterator[str]:
         text = value.strip()
         if 3 <= len(text) <= _LONGEST_KNOWN and not _PLAIN.fullmatch(text):
             yield text
-            if kind == "personal" and not _NAMES.isdisjoint(word.lower() for word in _WORDS.findall(key)):
-                yield from (word for word in re.split(r"[\s,;]+", text) if len(word) >= 4 and word[0].isupper())
+            words = re.split(r"[\s,;]+", text)
+            named = kind == "personal" and not _NAMES.isdisjoint(word.lower() for word in _WORDS.findall(key))
+            if named and len(words) <= _MOST_WORDS_OF_A_NAME:
+                yield from (word for word in words if len(word) >= 4 and word[0].isupper())
     elif kind == "amount" and isinstance(value, (int, float, Decimal)) and not isinstance(value, bool):
         if isinstance(value, int) and abs(value) < _SMALLEST_AMOUNT:
             return

@@ -15,8 +15,8 @@ from pathlib import Path
 
 from fleet.manifest import Declared, Manifest, Parameter
 
-Waiting = Callable[[str, str], int]
-"""How many messages of an actor (queue, actor) wait, are delayed or run."""
+Waiting = Callable[[str, str | None], int]
+"""How many messages of a queue, of one actor or of all, wait, are delayed or run."""
 
 _BY_PLACE = ("POSITIONAL_ONLY", "POSITIONAL_OR_KEYWORD")
 _BY_NAME = ("KEYWORD_ONLY", "POSITIONAL_OR_KEYWORD")
@@ -25,7 +25,7 @@ _BY_NAME = ("KEYWORD_ONLY", "POSITIONAL_OR_KEYWORD")
 def findings(running: Manifest, new: Manifest, root: Path, waiting: Waiting | None = None) -> Iterator[str]:
     """What speaks against rolling `new`, whose root this is, out beside `running`; `waiting` looks into the queues."""
     yield from _actors(running, new, waiting)
-    yield from _queues(running, new)
+    yield from _queues(running, new, waiting)
     yield from _entries(new)
     yield from _migrations(running, new, root)
 
@@ -58,6 +58,9 @@ def _parameters(before: Declared, now: Declared) -> Iterator[str]:
         gone = one.name not in names and one.kind == "KEYWORD_ONLY"
         if gone and "VAR_KEYWORD" not in kinds:
             yield f"parameter {one.name!r} is gone, which messages name: keep it, with a default, for one release."
+    for one in before.parameters:
+        if one.kind.startswith("VAR_") and one.kind not in kinds:
+            yield f"it takes no {'*' if one.kind == 'VAR_POSITIONAL' else '**'}{one.name} any more: keep it."
     had = {one.name: one for one in before.parameters}
     for one in now.parameters:
         if one.needed and not one.kind.startswith("VAR_") and (one.name not in had or not had[one.name].needed):
@@ -80,14 +83,14 @@ def _moved(one: Parameter, place: int, there: str | None, names: dict[str, Param
     )
 
 
-def _queues(running: Manifest, new: Manifest) -> Iterator[str]:
+def _queues(running: Manifest, new: Manifest, waiting: Waiting | None) -> Iterator[str]:
     served = {queue for queues in new.lanes.values() for queue in queues}
     for lane, queues in running.lanes.items():
         for queue in queues:
-            if queue not in served:
+            if queue not in served and (waiting is None or waiting(queue, None)):
                 yield (
                     f"Queue {queue!r} of lane {lane!r} is served by no lane any more, and what waits in it would wait "
-                    f"for ever: leave it in a lane until it is empty (`fleet status`)."
+                    f"for ever: leave it in a lane until nothing is sent to it and it is empty, checked with --look."
                 )
 
 

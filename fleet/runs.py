@@ -6,6 +6,7 @@ migration of its own makes, one row a run:
     kind text, id text, status text, done bigint, total bigint, outcome text, needs_review boolean, open boolean,
     updated_at timestamptz
 
+and perhaps `lease_message text, lease_until timestamptz`, the message that works on it (`fleet.explain` shows it).
 `done` of `total` is how far it came, null where that is not counted; `open` says that it has not ended; `needs_review`
 that it waits for a person. `outcome` is one sentence, and nothing in a row is personal. `updated_at` is real time.
 
@@ -89,13 +90,6 @@ def latest(connection: Connection, most: int, **only: Any) -> list[Run]:
     where = " AND ".join(_CONDITIONS[name] for name in given) or "true"
     asked = text(f"SELECT {_COLUMNS} FROM {TABLE} WHERE {where} ORDER BY updated_at DESC LIMIT :most")
     return [Run(*row) for row in _rows(connection, asked, {**given, "most": most})]
-
-
-def find(connection: Connection, id: str, kind: str | None = None) -> list[Run]:
-    """The runs with this id, of every kind or one. Raises `RunsUnreadable`."""
-    where = "id = :id" + ("" if kind is None else " AND kind = :kind")
-    asked = text(f"SELECT {_COLUMNS} FROM {TABLE} WHERE {where} ORDER BY kind")
-    return [Run(*row) for row in _rows(connection, asked, {"id": id} | ({} if kind is None else {"kind": kind}))]
 
 
 def _rows(connection: Connection, asked: Any, given: dict[str, Any]) -> Sequence[Any]:

@@ -43,7 +43,7 @@ _MAY_STAY = re.compile(
 )
 
 
-def scrub_value(key: str, value: Any, known: Known = None, depth: int = 0) -> Any:
+def scrub_value(key: str, value: Any, known: Known | None = None, depth: int = 0) -> Any:
     """A value of a log line, a tag, an extra or a breadcrumb: what stands under its key, as it may leave."""
     kind = kind_of(key) if key else None
     if kind is not None and value is not None and not isinstance(value, bool):
@@ -65,7 +65,7 @@ def scrub_value(key: str, value: Any, known: Known = None, depth: int = 0) -> An
     return scrub(value.decode(errors="replace") if isinstance(value, bytes) else str(value), known)
 
 
-def scrub_values(values: Mapping[Any, Any], known: Known = None, depth: int = 0) -> dict[str, Any]:
+def scrub_values(values: Mapping[Any, Any], known: Known | None = None, depth: int = 0) -> dict[str, Any]:
     """The same for each value of a mapping; a key that is itself personal loses its name."""
     return {
         scrub(str(key), known): scrub_value(str(key), value, known, depth)
@@ -110,7 +110,7 @@ def _known_in(event: Any) -> Iterator[str]:
             yield from known_under(str(key), value)
 
 
-def _scrub_texts(event: Any, known: Known) -> None:
+def _scrub_texts(event: Any, known: Known | None) -> None:
     for key in ("message", "transaction", "culprit"):
         if isinstance(event.get(key), str):
             event[key] = scrub(event[key], known)
@@ -133,7 +133,7 @@ def _scrub_texts(event: Any, known: Known) -> None:
             span["description"] = scrub(clean(span["description"]), known)
 
 
-def _scrub_structures(event: Any, known: Known) -> None:
+def _scrub_structures(event: Any, known: Known | None) -> None:
     event.pop("user", None)
     event.pop("request", None)
     if isinstance(event.get("extra"), Mapping):
@@ -156,7 +156,7 @@ def _scrub_structures(event: Any, known: Known) -> None:
             one["tags"] = scrub_values(one["tags"], known)
 
 
-def _scrub_variables(event: Any, known: Known, unsafe_names: Collection[str]) -> None:
+def _scrub_variables(event: Any, known: Known | None, unsafe_names: Collection[str]) -> None:
     for frame in _frames(event):
         if isinstance(frame.get("vars"), Mapping):
             frame["vars"] = {
@@ -165,7 +165,7 @@ def _scrub_variables(event: Any, known: Known, unsafe_names: Collection[str]) ->
             }
 
 
-def _span_values(values: Mapping[str, Any], known: Known) -> dict[str, Any]:
+def _span_values(values: Mapping[str, Any], known: Known | None) -> dict[str, Any]:
     """A span's attributes, whose names are Sentry's; a statement stands among them too."""
     return {
         key: scrub(scrub_sql(str(value)), known)
@@ -175,7 +175,7 @@ def _span_values(values: Mapping[str, Any], known: Known) -> dict[str, Any]:
     }
 
 
-def _variable(key: str, value: Any, known: Known) -> Any:
+def _variable(key: str, value: Any, known: Known | None) -> Any:
     """A variable of a frame, which the SDK has turned into texts, lists and dicts by now."""
     if kind_of(key) is not None and value not in ("None", "True", "False"):
         return REMOVED
@@ -190,7 +190,7 @@ def _variable(key: str, value: Any, known: Known) -> Any:
     return f"{scrub(of[0], known)} …" if of else REMOVED
 
 
-def _name(key: str, known: Known) -> str:
+def _name(key: str, known: Known | None) -> str:
     return scrub(key, known) if _MAY_STAY.fullmatch(key) or key.isidentifier() else REMOVED
 
 

@@ -25,6 +25,7 @@ import redis
 from dramatiq import Message
 from dramatiq.errors import DecodeError
 
+from fleet import wire
 from fleet.broker import keys
 from fleet.broker.broker import FleetBroker
 from fleet.broker.reaper import LOST_AFTER, Reaper
@@ -132,6 +133,7 @@ def _as_stock(queue: str, id: bytes, body: bytes | None, due: int) -> bytes | No
     """The body that a stock producer would have stored under this id, None if this one cannot be read."""
     try:
         message: Message[Any] = Message.decode(body or b"")
+        message.options.pop(wire.DUE_AT, None)  # `eta` says it to both
         options = {"eta": due, "redis_message_id": id.decode()}
         return message.copy(queue_name=keys.delayed(queue), options=options).encode()
     except (DecodeError, TypeError, KeyError, ValueError, AttributeError):

@@ -35,6 +35,9 @@ _HEADERS = {
 }
 
 
+_MOST_BYTES = 65_536  # of a form; a login is open to everybody, and nobody's memory is to be filled through it
+
+
 class Guard:
     """Wraps the application; puts the visitor into the request's state."""
 
@@ -69,8 +72,13 @@ class Guard:
                 return _refused(
                     403, "A proxy passes this on, and this console asks for no login. Give it tokens: docs/console.md."
                 )
-        if request.method not in ("GET", "HEAD") and not _own(headers):
+        if request.method in ("GET", "HEAD"):
+            return None
+        if not _own(headers):
             return _refused(403, "This request comes from another site's page.")
+        length = headers.get("content-length", "")
+        if not length.isdecimal() or int(length[:9]) > _MOST_BYTES:
+            return _refused(413, f"A form is at most {_MOST_BYTES:,} bytes long, and says how long it is.")
         return None
 
     def _let_in(self, request: Request) -> Response | None:

@@ -18,6 +18,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response, StreamingResponse
 
+from fleet.clock import clock
 from fleet.console.rendering import Page, Renderer
 from fleet.errors import FleetError
 
@@ -57,7 +58,9 @@ class Live:
                     event = "part"
                 except (redis.RedisError, FleetError) as error:
                     made, event = str(error) or type(error).__name__, "failed"
-                yield _event(event, made) if made != last else ": still here\n\n"
+                yield _event("clock", f"{clock.now():%Y-%m-%d %H:%M:%S}")
+                if made != last:
+                    yield _event(event, made)
                 last = made
                 await asyncio.sleep(EVERY_SECONDS)
         finally:

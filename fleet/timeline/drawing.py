@@ -32,7 +32,8 @@ STYLE = """
 .night .expired { fill: var(--bad); fill-opacity: .25; stroke: var(--bad); stroke-dasharray: 2 2; }
 .night .held { fill: var(--held); fill-opacity: .45; stroke: none; }
 .night .released { fill: var(--free); fill-opacity: .3; stroke: none; }
-.night .scheduled { fill: currentColor; fill-opacity: .1; stroke: currentColor; stroke-opacity: .7; stroke-dasharray: 4 3; }
+.night .scheduled { fill: currentColor; fill-opacity: .1; stroke: currentColor; stroke-opacity: .7;
+  stroke-dasharray: 4 3; }
 .night .coalesced { fill: currentColor; fill-opacity: .45; stroke: none; }
 .night .paused { fill: currentColor; fill-opacity: .14; stroke: currentColor; stroke-opacity: .5; }
 .night .allowed { fill: var(--free); fill-opacity: .75; } .night .none-allowed { fill: var(--held); fill-opacity: .8; }

@@ -20,6 +20,7 @@ from fleet.ledger import VERDICTS
 ROOMS = ("fleet", "beat", "middleware", "config", "books", "actors", "janitors")
 LOUD = ("error", "critical", "exception")
 _LEVELS = (*LOUD, "debug", "info", "warning")
+_LOGGER = re.compile(r"(^|[._])log$|get_logger\(.*\)$")
 _PAGE = re.compile(r"when-things-go-wrong\.md#([\w-]+)")
 
 
@@ -76,7 +77,7 @@ def _level(called: ast.expr, speakers: dict[str, str]) -> str:
     """What a call logs at; empty for any other call."""
     if isinstance(called, ast.Name):
         return speakers.get(called.id, "")
-    if isinstance(called, ast.Attribute) and called.attr in _LEVELS and ast.unparse(called.value).endswith("log"):
+    if isinstance(called, ast.Attribute) and called.attr in _LEVELS and _LOGGER.search(ast.unparse(called.value)):
         return called.attr
     return ""
 

@@ -156,8 +156,8 @@ def test_a_person_holds_an_entry_whoever_decides_and_its_release_begins_from_not
 def test_it_is_hot_while_people_wait_for_their_jobs_to_start(balance: Balance) -> None:
     balance.minutes(1, range(6))
     flow = Flow(balance.client, balance.broker.namespace)
-    flow.started("desk", timedelta(seconds=2))
-    flow.started("work", timedelta(hours=1))
+    flow.started("desk", 2_000)
+    flow.started("work", 3_600_000)
     flow._flush()
     assert balance.minute(1, 6) == "2 hot"
     text = balance.decided()[-1].text
@@ -171,7 +171,7 @@ def test_what_was_uploaded_into_an_elastic_lane_and_waits_for_its_like_is_no_hea
     balance.broker.lanes = {"work": lane, "uploads": lane, "desk": PEOPLE}
     balance.minutes(1, range(6))
     flow = Flow(balance.client, balance.broker.namespace)
-    flow.started("uploads", timedelta(hours=1))
+    flow.started("uploads", 3_600_000)
     flow._flush()
     assert balance.minute(1, 6) == "4 calm"
 

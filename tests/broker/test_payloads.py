@@ -91,7 +91,7 @@ def test_arguments_that_were_put_into_another_message_do_not_open(use: Use) -> N
     assert "has the encrypted arguments of message" in str(found.value.error)
 
 
-@pytest.mark.parametrize("key", ["short", NEW[:-2], "ä" * 44])
+@pytest.mark.parametrize("key", ["short", NEW[:-2], "ä" * 44], ids=["short", "cut", "no ASCII"])
 def test_a_key_that_is_none_is_refused_by_its_place_and_not_repeated(key: str) -> None:
     with pytest.raises(SettingsInvalid, match="key 2 of 2 is no Fernet key") as found:
         sealed_by((NEW, key), message(1))

@@ -8,6 +8,7 @@ from starlette.testclient import TestClient
 from fleet.audit import read
 from fleet.broker import FleetBroker
 from fleet.by_hand import paused
+from fleet.console.login import TRIES, Tries
 from fleet.console.pages import PAGES
 from fleet.console.sessions import COOKIE
 from tests.console.conftest import Client, Given, form_token
@@ -151,3 +152,20 @@ def test_logging_out_ends_the_session_in_this_browser(client: Client, given: Giv
     asking = client(given.reader)
     assert asking.post("/logout").status_code == 303
     assert asking.get("/").status_code == 303
+
+
+def test_a_form_that_is_too_long_or_does_not_say_how_long_it_is_is_not_read(client: Client) -> None:
+    asking = client(login=True)
+    assert asking.post("/login", data={"token": "x" * 70_000}).status_code == 413
+    assert asking.post("/login", content=iter([b"token=", b"x"])).status_code == 413
+
+
+def test_wrong_tokens_are_counted_for_a_minute_and_for_each_address_alone() -> None:
+    at = [0.0]
+    tries = Tries(lambda: at[0])
+    for _ in range(TRIES):
+        assert tries.left("10.0.0.7")
+        tries.wrong("10.0.0.7")
+    assert not tries.left("10.0.0.7") and tries.left("10.0.0.8")
+    at[0] = 61.0
+    assert tries.left("10.0.0.7")

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+from pathlib import Path
 from typing import Any
 
 import jsonschema
@@ -21,6 +23,12 @@ from tests.deploy.kubernetes import EXAMPLE, FOLDER, NO_KUBECTL, Workload, lanes
 pytestmark = pytest.mark.skipif(NO_KUBECTL is not None, reason=NO_KUBECTL or "")
 
 OLDEST, NEWEST = "1.30", "1.37"  # preStop's `sleep` came with 1.30
+SECRETS = {
+    "a lane": {"fleet-redis", "fleet-database", "books-outside"},
+    "beat": {"fleet-redis", "fleet-database"},
+    "console": {"fleet-redis", "fleet-database", "fleet-console"},
+    "migrate": {"fleet-database"},
+}
 BY_NAME = {lane.name: lane for lane in LANES}
 
 
@@ -119,12 +127,35 @@ def test_settings_are_ones_that_are_read_and_secrets_are_only_referred_to() -> N
         for name, field in Settings.model_fields.items()
     }
     for load in workloads():
-        assert set(settings_of(load)) <= known, load.name
+        assert set(settings_of(load)) <= known | {"FLEET_SECRETS_DIR"}, load.name
         assert "env" not in load.container
-        assert any("secretRef" in source for source in load.container["envFrom"]), load.name
+        assert not any("secretRef" in source for source in load.container["envFrom"]), load.name
     assert not list(of_kind("Secret"))
     for path in FOLDER.rglob("*.yaml"):
         assert not re.search(r"://[^$\s:/]+:[^$\s]+@|(?i:password|_key|secret_key):\s*\S", path.read_text()), path
+
+
+def test_every_pod_gets_the_secrets_that_it_needs_as_files_where_its_settings_look_for_them() -> None:
+    for load in workloads():
+        (volume,) = [volume["projected"] for volume in load.pod["volumes"] if "projected" in volume]
+        assert volume["defaultMode"] == 0o440, "the group is fsGroup's, and others read nothing"
+        names = {source["secret"]["name"] for source in volume["sources"]}
+        assert names == SECRETS.get(load.name, SECRETS["a lane"]), load.name
+        (mount,) = [mount for mount in load.container["volumeMounts"] if mount["name"] == "secrets"]
+        assert mount["mountPath"] == settings_of(load)["FLEET_SECRETS_DIR"] and mount["readOnly"]
+
+
+def test_secrets_are_read_as_kubernetes_lays_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "..2026_11_30").mkdir()
+    (tmp_path / "..data").symlink_to("..2026_11_30")
+    for name, value in {"FLEET_REDIS_URL": "redis://valkey:6379/0", "BOOKS_MODEL_KEY": "of the model"}.items():
+        (tmp_path / "..data" / name).write_text(value)
+        (tmp_path / name).symlink_to(f"..data/{name}")
+    for name in [name for name in os.environ if name.startswith(("FLEET_", "BOOKS_"))]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("FLEET_SECRETS_DIR", str(tmp_path))
+    read = Settings.read()
+    assert (read.redis_url, read.model_key) == ("redis://valkey:6379/0", "of the model")
 
 
 def test_one_line_says_which_release_runs_and_it_is_never_latest() -> None:

@@ -18,6 +18,7 @@ from config.lanes import LANES
 from fleet import doctor_fleet, doctor_postgres, doctor_redis
 from fleet.app import App, load
 from fleet.broker import FleetBroker, keys
+from fleet.broker.connection import client_from
 from fleet.catalogue import publish_catalogue
 from fleet.diagnosis import Finding
 from fleet.settings import Settings
@@ -293,6 +294,14 @@ def test_a_server_that_is_lost_while_it_is_examined_is_one_problem(server: Start
     client.connection_pool.connection_kwargs["port"] = 1
     client.connection_pool.disconnect()
     assert "it stopped answering" in told(_looked("redis", lambda: doctor_redis.examine(client)), "problem")
+
+
+def test_a_pool_of_connections_to_redis_that_is_smaller_than_a_lane_is_found(redis_url: str) -> None:
+    for most, found in ((100, "allows a process 100 connections, and one of lane transaction_sync needs"), (1024, "")):
+        with client_from(f"{redis_url}?max_connections={most}") as client:
+            said = told(doctor_fleet.connections_to_redis(LANES, client), "problem")
+            assert found in said and bool(said) == bool(found)
+            assert "housekeeping" not in said
 
 
 def test_a_broker_of_an_application_needs_no_more_than_it_has(redis_url: str, namespace: str) -> None:

@@ -5,16 +5,19 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
+from datetime import datetime
 
 import pytest
 
+from fleet import Entry, wire
 from fleet import app as application
-from fleet import wire
-from fleet.allowance import allowance
+from fleet.allowance import allowance, hold, release
 from fleet.broker import FleetBroker, keys
 from fleet.broker.reaper import reap
 from fleet.chains import living, seed
 from fleet.clock import clock
+from fleet.errors import DeclarationInvalid
 from fleet.settings import Settings
 from middleware import default_order
 from tests.fleet.elastic_house import ENTRY, QUEUE, ElasticHouse, it_is, tonight
@@ -234,3 +237,38 @@ def test_while_redis_cannot_be_read_the_level_holds(house: ElasticHouse) -> None
     found = allowance(nowhere, ENTRY, tonight(2))
     assert (found.places, found.reason, found.fallback) == (0, "blind", True)
     assert allowance(nowhere, ENTRY, tonight(5)).places == 4
+
+
+def test_a_persons_hold_stands_whoever_decides_and_when_nobody_does(house: ElasticHouse) -> None:
+    house.backlog = 100
+    it_is(4)
+    hold(house.broker, ENTRY, tonight(5), by="ann", because="the bank asked for a quiet night")
+    house.start()
+    seed(house.broker, ENTRY, 4)
+    house.until_idle()
+    house.lease(4)
+    seed(house.broker, ENTRY, 4)
+    house.until_idle()
+    assert house.chunks == {}
+    assert allowance(house.broker, ENTRY, clock.now()).reason == "held"
+    assert release(house.broker, ENTRY.name) is not None
+    seed(house.broker, ENTRY, 4)
+    house.until_idle()
+    assert house.backlog == 0
+
+
+@pytest.mark.parametrize("until", [tonight(1), tonight(6, 16), tonight(30)])
+def test_a_hold_is_from_now_to_the_deadline(house: ElasticHouse, until: datetime) -> None:
+    with pytest.raises(DeclarationInvalid, match="to its deadline, 2026-11-30 06:15 UTC at the latest"):
+        hold(house.broker, ENTRY, until, by="ann", because="the bank asked for a quiet night")
+
+
+@pytest.mark.parametrize("now", [replace(ENTRY, elastic=None), replace(ENTRY, name="sorting", actor="sort")])
+def test_a_chain_that_a_deploy_left_over_ends_without_a_chunk(house: ElasticHouse, now: Entry) -> None:
+    house.backlog = 100
+    it_is(4)
+    seed(house.broker, ENTRY, 2)
+    house.broker.entries = {now.name: now}
+    house.start()
+    house.until_idle()
+    assert house.chunks == {}

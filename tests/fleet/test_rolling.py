@@ -67,6 +67,8 @@ def test_what_takes_every_message_of_the_running_release_may_be_rolled_out(
         (lambda name: None, lambda *, name: None, "parameter 'name' was number 1, where taken by name alone is now"),
         (lambda name="x": None, lambda name: None, "parameter 'name' must be given"),
         (lambda *, name: None, lambda: None, "parameter 'name' is gone, which messages name"),
+        (lambda *names: None, lambda name="all": None, "it takes no *names any more"),
+        (lambda **names: None, lambda name="all": None, "it takes no **names any more"),
     ],
 )
 def test_what_would_not_take_a_message_of_the_running_release_is_found(
@@ -96,6 +98,12 @@ def test_a_queue_that_no_lane_serves_any_more_is_found_and_one_that_moved_to_ano
     (finding,) = found(release(), release(lanes={"main": ("letters",)}))
     assert finding.startswith("Queue 'greetings' of lane 'main' is served by no lane any more")
     assert found(release(), release(lanes={"other": ("greetings",)})) == []
+
+
+@pytest.mark.parametrize(("messages", "findings"), [(0, 0), (3, 1)])
+def test_a_queue_that_is_empty_may_lose_its_lane(messages: int, findings: int) -> None:
+    new = release(actors={"greet": declared(lambda name: None, "letters")}, lanes={"main": ("letters",)})
+    assert len(found(release(), new, waiting=lambda queue, actor: messages)) == findings
 
 
 def test_an_entry_whose_actor_cannot_be_called_without_arguments_is_found() -> None:
@@ -210,4 +218,5 @@ def test_messages_are_counted_wherever_in_their_queue_they_are(redis_url: str, n
     broker.enqueue(Message("greetings", "greet", (), {}, {}))
     assert messages_of(broker, "greetings", "wave") == 3
     assert messages_of(broker, "greetings", "nobody") == 0
+    assert messages_of(broker, "greetings") == 4
     broker.client.close()

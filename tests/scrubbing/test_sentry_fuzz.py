@@ -82,7 +82,7 @@ def settle(batch: list[Payload]) -> None:
     first, second, *others = batch
     row = SimpleNamespace(**first.values())
     ids = [one.id for one in others]
-    by_name = {one.name: one.texts for one in others}
+    rows = {one.name: one.texts for one in others}
     notes = [one.texts[0] for one in others]
     try:
         book(second.company, second.iban, second.cents, second)
@@ -90,7 +90,7 @@ def settle(batch: list[Payload]) -> None:
         raise LookupError(
             f"nothing for {row.counterparty} ({row.iban}), {row.amount} or {row.amount_cents}; message {first.id}; "
             + "; ".join(notes)
-            + f"; {len(ids)} of {len(by_name)}"
+            + f"; {len(ids)} of {len(rows)}"
         ) from error
 
 

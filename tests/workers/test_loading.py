@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.middleware.ingest import Ingest
 from tests.waiting import wait_until
 from tests.workers.conftest import APP, Running
 
@@ -142,3 +143,15 @@ def test_the_cause_names_the_module_and_the_line_of_the_application(
     assert found["module"] == module
     assert error in found["error"]
     assert found["at"].endswith(line)
+
+
+def test_a_lane_that_cannot_load_is_an_issue_of_its_own_at_sentry(supervise: Supervise, app: Path) -> None:
+    ingest = Ingest()
+    try:
+        supervise(app, FLEET_SENTRY_DSN=ingest.dsn)
+        wait_until(ingest.events, 20)
+        (event,) = ingest.events()
+        assert event["fingerprint"] == ["lane_cannot_load", "jobs"]
+        assert event["extra"]["module"] == "actors.payroll"
+    finally:
+        ingest.close()

@@ -16,6 +16,7 @@ from typing import Any
 import yaml
 
 HERE = Path(__file__).parent
+PROVISIONED = "prometheus"  # the uid in provisioning/datasources; another one is chosen on the page
 DATASOURCE = {"type": "prometheus", "uid": "${datasource}"}
 RUNBOOK = "docs/when-things-go-wrong.md"
 _ACROSS = 24
@@ -91,7 +92,13 @@ def _panel(panel: dict[str, Any], id: int, place: dict[str, int]) -> dict[str, A
 def _variables() -> list[dict[str, Any]]:
     queues = "label_values(fleet_queue_depth, queue)"
     return [
-        {"name": "datasource", "type": "datasource", "query": "prometheus", "label": "Prometheus"},
+        {
+            "name": "datasource",
+            "label": "Prometheus",
+            "type": "datasource",
+            "query": "prometheus",
+            "current": {"text": "Prometheus", "value": PROVISIONED},
+        },
         {
             "name": "queue",
             "label": "Queue",

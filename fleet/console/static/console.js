@@ -12,7 +12,7 @@
     pulse.textContent = text;
     pulse.className = "pulse " + tone;
   };
-  const clock = () => new Date().toLocaleTimeString([], { hour12: false });
+  const time = document.querySelector(".clock time");
   // What has the focus keeps it: a link is found again by its address, a fold by its place.
   const place = (element) => element && part.contains(element) && element.getAttribute("href");
 
@@ -22,9 +22,14 @@
     part.innerHTML = event.data;
     for (const id of open) document.getElementById(id)?.setAttribute("open", "");
     if (focused) part.querySelector('a[href="' + CSS.escape(focused) + '"]')?.focus();
-    say("live " + clock(), "good");
+    say("live", "good");
   });
   source.addEventListener("failed", (event) => say(event.data, "bad"));
-  source.addEventListener("error", () => say("not live since " + clock() + "; trying again", "bad"));
+  // A stream that ends is opened again by the browser; one that was refused (a session that is over) is not.
+  source.addEventListener("error", () => {
+    const over = source.readyState === EventSource.CLOSED;
+    say(over ? "no longer live; open the page again" : "not live since " + time.textContent + "; trying again", "bad");
+  });
+  source.addEventListener("clock", (event) => { time.textContent = event.data; });
   window.addEventListener("pagehide", () => source.close());
 })();

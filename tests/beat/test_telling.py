@@ -1,0 +1,93 @@
+"""An allowance in one line, as on-call reads it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from beat.balancer import BalancerRules, Places, Processors, State, decide
+from beat.telling import numbers, told
+from fleet.declarations import Entry
+from tests.beat.test_balancer import EVALS, at, reading
+from tests.fleet.elastic_house import ENTRY
+
+RULES = BalancerRules()
+BERLIN = replace(ENTRY, tz="Europe/Berlin")
+ROW = timedelta(seconds=1)
+
+
+def line(before: int, now: float, entry: Entry = ENTRY, **values: Any) -> str:
+    found = reading(at(now), **values)
+    granted, _ = decide(found, State(places=before, calm=9), RULES)
+    return told(entry, granted, before, found, RULES)
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "values", "said"),
+    [
+        (
+            *(4, 2, {"backlog": 3_600, "cost": ROW, "wait": timedelta(seconds=1.8)}),
+            "held at 2 of 4: people waited 1.8 s for their jobs to start; grows again after 3 calm minutes; "
+            "3,600 rows are left, finishes 02:30 at this pace, deadline 06:15",
+        ),
+        (
+            *(2, 2, {"backlog": 3_600, "cost": ROW}),
+            "grown to 3 of 4: there is room, and nobody waits; 3,600 rows are left, finishes 02:20 at this pace, "
+            "deadline 06:15",
+        ),
+        (
+            *(4, 2, {"backlog": 36_000, "cost": 2 * ROW}),
+            "at 4 of 4: there is room, and nobody waits; 36,000 rows are left, finishes 07:00 at this pace, after the "
+            "deadline 06:15",
+        ),
+        (
+            *(4, 2, {"backlog": 10, "cost": ROW, "room": Processors(4, 4, 0)}),
+            "held at 2 of 4: other lanes use 4.0 of 4 cores; 10 rows are left, finishes 02:00 at this pace, deadline "
+            "06:15",
+        ),
+        (
+            *(1, 2, {"backlog": 30_000, "cost": ROW}),
+            "grown to 3 of 4: 30,000 rows of 1 s are not done by 06:15 with fewer; 30,000 rows are left, finishes "
+            "04:46 at this pace, deadline 06:15",
+        ),
+        (
+            *(5, 2, {"backlog": 1, "cap": 6, "window": EVALS, "room": Places(10, 5, 3)}),
+            "held at 2 of 6: people hold 3 of 10 places, and 5 are kept for them; 1 rows are left, finishes 02:00 at "
+            "this pace, deadline 06:15",
+        ),
+        (1, 2, {"backlog": 0, "wait": ROW * 2}, "held at 0 of 4: people waited 2.0 s for their jobs to start; grows "
+         "again after 3 calm minutes; nothing is left"),
+        (0, 2, {"backlog": 5, "wait": ROW * 2, "cost": timedelta(0)}, "held at 0 of 4: people waited 2.0 s for their "
+         "jobs to start; grows again after 3 calm minutes; 5 rows are left, no end in sight at this pace, deadline "
+         "06:15"),
+        (4, 7, {"backlog": 0}, "held at 1 of 4: the day began at 06:30; nothing is left"),
+        (1, 9, {}, "held at 0 of 4: opens at 00:30"),
+        (3, 2, {"taken": at(1)}, "held at 0 of 4: the fleet cannot be seen, so the cron slot stands: all from 04:00 to "
+         "06:30"),
+    ],
+)  # fmt: skip
+def test_it_says_why_and_when_the_backlog_is_done(before: int, now: float, values: dict[str, Any], said: str) -> None:
+    assert line(before, now, **values) == said
+
+
+def test_times_are_those_of_the_entrys_zone() -> None:
+    assert line(1, 9, BERLIN) == "held at 0 of 4: opens at 01:30"
+
+
+def test_the_numbers_say_what_it_was_decided_by() -> None:
+    found = reading(at(2), backlog=3_600, cost=ROW)
+    granted, _ = decide(found, State(places=2, calm=9), RULES)
+    assert numbers(granted, 2, found, RULES) == {
+        "before": 2,
+        "cap": 4,
+        "backlog": 3_600,
+        "cost": 1.0,
+        "needs": 1,
+        "wait": 0.3,
+        "free": 3.9,
+        "deadline": "2026-11-30T06:15:00+00:00",
+        "finishes": "2026-11-30T02:20:00+00:00",
+    }
