@@ -26,7 +26,16 @@ from tests.security.users import Users
 WHY = "the bank is closed today"
 PAGES = (
     *("/", "/lanes", "/schedule", "/schedule/nightly_audit", "/dead", "/dead?actor=run_evals", "/beats", "/alerts"),
-    *("/balancer", "/night", "/audit", "/runs", "/budgets", "/runbook", "/explain?what=run_evals-00001", "/live?page=/x"),
+    *(
+        "/balancer",
+        "/night",
+        "/audit",
+        "/runs",
+        "/budgets",
+        "/runbook",
+        "/explain?what=run_evals-00001",
+        "/live?page=/x",
+    ),
 )
 
 
