@@ -52,8 +52,9 @@ def _said(file: str, rows: list[dict[str, Any]], why: str) -> str:
 
 
 def _faults(row: dict[str, Any]) -> list[str]:
+    name = f"{row['name']} {row.get('version')}"
     return [
-        f"{row['name']} {row['version']}: {fault['id']}, mended in {', '.join(fault['fix_versions']) or 'no version yet'}"
+        f"{name}: {fault['id']}, mended in {', '.join(fault['fix_versions']) or 'no version yet'}"
         for fault in row.get("vulns", ())
     ]
 

@@ -20,7 +20,7 @@ from fleet.servers import require_broker
 from tests.broker.conftest import OwnRedis
 from tests.security.users import Users
 
-NS, APP = "own", Path(__file__).parent / "app"
+NS, APP, ROOT = "own", Path(__file__).parent / "app", Path(__file__).parents[2]
 OWN = Own(NS, ("keeping", "work"), ("keep", "sorts", "ticks"), ("sorts",), ("model",))
 BODIES, DEAD, HELD = keys.bodies(NS, "work"), keys.dead(NS, "work"), keys.held(NS, "w", "work")
 LEADER, EPOCH, MARKS, PAUSED = keys.leader(NS), keys.epoch(NS), keys.marks(NS), keys.paused(NS)
@@ -120,6 +120,12 @@ def test_the_command_prints_the_line_for_the_applications_own_names() -> None:
     assert printed.startswith("ACL SETUSER shop on >PASSWORD resetkeys ") and printed.count("\n") == 1
     assert "%W~dramatiq:work.msgs" in printed and "%W~dramatiq:keeping.msgs" in printed
     assert subprocess.run([*command, "king"], capture_output=True).returncode == 2
+
+
+def test_the_line_that_the_docs_show_is_the_one_that_is_printed() -> None:
+    command = [sys.executable, "-m", "fleet", "--app", str(ROOT / "examples/minimal"), "acl", "producer"]
+    printed = subprocess.run(command, capture_output=True, text=True).stdout
+    assert printed and printed in (ROOT / "docs/redis.md").read_text()
 
 
 @pytest.mark.parametrize("name", ["a*", "b[1]", "c?", "d\\", "e f", "g^"])
