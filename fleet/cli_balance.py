@@ -15,8 +15,9 @@ import typer
 from fleet import allowance, audit
 from fleet.app import App, process_broker
 from fleet.clock import clock
-from fleet.declarations import Entry, reason_says_something
+from fleet.declarations import Entry
 from fleet.errors import DeclarationInvalid
+from fleet.reasons import reason_says_something
 
 if TYPE_CHECKING:
     from rich.table import Table

@@ -125,9 +125,13 @@ def _decided(broker: FleetBroker, entry: Entry, now: datetime) -> None:
 
 
 def _until(opens: datetime, now: datetime) -> Iterator[tuple[datetime, int, str]]:
-    for after, places, reason in _DECIDED:
-        if opens + after * MINUTE < now:
-            yield opens + after * MINUTE, places, reason
+    """A decision each two minutes, as a leader makes them, so that no lease lapses between two."""
+    at = opens
+    while at < now:
+        since = (at - opens) / MINUTE
+        _, places, reason = next(one for one in reversed(_DECIDED) if one[0] <= since)
+        yield at, places, reason
+        at += 2 * MINUTE
 
 
 def _text(reason: str, places: int) -> str:
