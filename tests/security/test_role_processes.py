@@ -100,3 +100,12 @@ def test_a_process_with_another_roles_user_ends_at_its_start_and_names_what_it_l
         said = made.said()
     assert f"lacks rights of the role '{lacks}'" in said and f"`fleet acl {lacks}`" in said
     assert "Traceback" not in said and f"secret-of-{role}" not in said
+
+
+def test_the_doctor_as_its_roles_user_sees_all_and_is_refused_nothing(users: Users, tmp_path: Path) -> None:
+    with processes(tmp_path, FLEET_NAMESPACE="own", TEST_JOURNAL="none") as made:
+        doctor = made.start("doctor", FLEET_REDIS_URL=users.url("doctor"))
+        doctor.wait(LIMIT)
+        said = made.said()
+    assert "may not" not in said and "lacks rights" not in said and "appendfsync always" in said
+    assert users.refused() == []
