@@ -2,6 +2,7 @@
 PYTHON ?= python3
 NIGHT_SECONDS ?= 120
 NIGHT_SEED ?= 1
+HOURS ?= 1
 BIN := .venv/bin
 RUN_STAMP := .venv/.installed
 DEV_STAMP := .venv/.installed-dev
@@ -14,7 +15,7 @@ LOWEST_TESTS ?= $(LOWEST_CORE) tests/workers tests/beat
 SIDE_BY_SIDE := -n 2 --dist loadfile
 NIGHTS := tests/night tests/chaos/test_night.py
 
-.PHONY: help night up test test-lowest soak bench bench-peers check clean
+.PHONY: help night up test test-lowest soak soak-tests bench bench-peers check clean
 
 help:  ## what can be made
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -34,7 +35,10 @@ test: $(DEV_STAMP)  ## everything: checks and tests, from nothing
 test-lowest: $(LOWEST)/.installed  ## the broker and the workers on the lowest dramatiq and redis that pyproject.toml allows
 	PYTHONPATH=$(CURDIR)/$(LOWEST) $(BIN)/python -m pytest $(SIDE_BY_SIDE) $(LOWEST_TESTS) $(LOWEST_ARGS)
 
-soak: $(DEV_STAMP)  ## the long tests: whole nights with a guard taken out
+soak: $(DEV_STAMP)  ## nights on repeat under faults of every kind; what broke, what grew (HOURS=1, NIGHT_SECONDS=120, NIGHT_SEED=1)
+	$(BIN)/python -m tests.soak --hours $(HOURS) --night-seconds $(NIGHT_SECONDS) --seed $(NIGHT_SEED) $(SOAK_ARGS)
+
+soak-tests: $(DEV_STAMP)  ## the long tests, whole nights with a guard taken out among them
 	$(BIN)/python -m pytest -m soak $(TEST_ARGS)
 
 bench: $(DEV_STAMP)  ## ratios against stock Dramatiq and huey, measured side by side in one run (BENCH_ARGS="--rounds 1")
@@ -50,12 +54,13 @@ bench-peers: $(DEV_STAMP) $(PEERS:%=.venv/peers/%/.installed)  ## the same work 
 	.venv/peers/$*/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r $<
 	@touch $@
 
-check: $(DEV_STAMP)  ## ruff, mypy, import-linter, fleet check
+check: $(DEV_STAMP)  ## ruff, mypy, import-linter, fleet check, known faults of what is locked
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/fleet check
+	$(BIN)/python -m tests.dependency_audit requirements.txt requirements-dev.txt
 
 $(RUN_STAMP): requirements.txt pyproject.toml
 	$(PYTHON) -m venv .venv
@@ -73,4 +78,4 @@ $(LOWEST)/.installed: requirements-lowest.txt $(DEV_STAMP)
 	@touch $@
 
 clean:  ## remove what was made
-	rm -rf .venv .night .up .fleet
+	rm -rf .venv .night .up .fleet .soak

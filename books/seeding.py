@@ -44,6 +44,7 @@ OPEN_INVOICES = 2
 PAYING_SUBSCRIPTIONS = 40
 DECLINED_SUBSCRIPTIONS = 3
 OTHER_SUBSCRIPTIONS = 4
+_INVOICES_A_NIGHT = 1_000  # numbers, of which few are used
 BATCH_EMAIL = "office1@uploads.example"
 IMPORT_EMAIL = "office2@uploads.example"
 
@@ -111,19 +112,21 @@ def seed_night(
     backlog: Sequence[Path] = (),
     submissions: int = SUBMIT_RUNS,
     evals: int = EVAL_RUNS,
+    night: int = 0,
 ) -> Expected:
     """Write a night's rows in the caller's transaction and say what should become of them.
 
     `receipts` and the `backlog` can be read, `broken_receipts` cannot; `good_csv` and `broken_csv` are
-    `books.seed_files`' own. Most of the backlog is one customer's.
+    `books.seed_files`' own. Most of the backlog is one customer's. Each further `night` in the same books has a number
+    and a seed of its own, and no `connections`: they are there.
     """
     expected, rng = Expected(), Random(f"night {seed}")
     _accounts(s, expected, connections)
     _documents(s, expected, receipts, broken_receipts)
     expected.backlog_documents = _added(s, [_of_backlog(number, path) for number, path in enumerate(backlog)])
-    _imports(s, expected, good_csv, broken_csv)
+    _imports(s, expected, good_csv, broken_csv, night)
     _runs(s, expected, rng, seed, submissions, evals)
-    _invoices(s, expected, rng, today)
+    _invoices(s, expected, rng, today, night)
     _subscriptions(s, expected, rng, today)
     return expected
 
@@ -176,9 +179,9 @@ def _of_backlog(number: int, path: Path) -> Attachment:
     return Attachment(customer=customer, path=str(path), status=AttachmentStatus.QUEUED, backlog=True)
 
 
-def _imports(s: Session, expected: Expected, good_csv: Path, broken_csv: Path) -> None:
+def _imports(s: Session, expected: Expected, good_csv: Path, broken_csv: Path, night: int) -> None:
     manual = BankAccount(
-        external_id="manual:customer 2",
+        external_id=f"manual:customer 2:{night}" if night else "manual:customer 2",
         name="Kasse",
         currency="EUR",
         customer="customer 2",
@@ -217,8 +220,9 @@ def _runs(s: Session, expected: Expected, rng: Random, seed: int, submissions: i
     expected.messages += [("submit_approved_run", (run_id,)) for run_id in expected.submit_runs]
 
 
-def _invoices(s: Session, expected: Expected, rng: Random, today: date) -> None:
+def _invoices(s: Session, expected: Expected, rng: Random, today: date, night: int) -> None:
     def invoice(number: int, status: InvoiceStatus, due_on: date) -> Invoice:
+        number += night * _INVOICES_A_NIGHT
         return Invoice(
             number=f"{today.year}-{number:04d}",
             customer=f"customer {rng.randrange(1, 30)}",

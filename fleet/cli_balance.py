@@ -95,7 +95,7 @@ def _open(context: typer.Context) -> App:
     from fleet.servers import require_broker
 
     app: App = context.obj()
-    require_broker(process_broker())
+    require_broker(process_broker(), "console")
     return app
 
 

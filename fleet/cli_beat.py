@@ -104,7 +104,7 @@ def _noted(what: str, entry: str, by: str | None, because: str, before: by_hand.
 
 
 def _require_redis() -> None:
-    require_broker(process_broker())
+    require_broker(process_broker(), "console")
 
 
 def _paused() -> tuple[dict[str, by_hand.Pause], str | None]:

@@ -37,7 +37,11 @@ class Fleet:
     def start_lanes(self) -> None:
         """Start a supervisor a lane; returns before they are ready."""
         for lane in self._app.lanes:
-            self._start(f"lane-{lane.name}", "work", lane.name)
+            self.start_lane(lane.name)
+
+    def start_lane(self, lane: str) -> None:
+        """Start the supervisor of a lane, as a service manager would for one that ended."""
+        self._start(f"lane-{lane}", "work", lane)
 
     def start_beats(self) -> None:
         """Start the beat replicas."""
@@ -47,6 +51,10 @@ class Fleet:
     def start_beat(self, name: str) -> None:
         """Start one more beat replica, as a service manager would for one that died."""
         self._start(name, "beat")
+
+    def pids(self) -> dict[str, int]:
+        """The processes that were started and not yet said to have ended."""
+        return {name: process.pid for name, process in self._processes.items()}
 
     def ended(self) -> dict[str, int]:
         """The processes that ended by themselves since the last call, and their exit codes."""

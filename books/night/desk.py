@@ -42,15 +42,16 @@ def fill(
     backlog: int = BACKLOG,
     submissions: int = SUBMISSIONS,
     evals: int = EVALS,
+    night: int = 0,
 ) -> Expected:
-    """Draw the receipts and CSV files into `inbox` and write the night's rows."""
+    """Draw the receipts and CSV files into `inbox` and write the rows of the first night, or of a further one."""
     inbox.mkdir(parents=True, exist_ok=True)
     drawn = receipts.draw(seed, inbox, count=RECEIPTS, ocr=OCR_RECEIPTS)
     broken = receipts.draw_broken(inbox)
     with session() as s:
         return seed_night(
             s,
-            connections=seed_connections(seed, ACCOUNTS),
+            connections=() if night else seed_connections(seed, ACCOUNTS),
             receipts=[receipt.path for receipt in drawn],
             broken_receipts=broken,
             good_csv=write_good_csv(inbox / "cash book.csv", seed, today),
@@ -60,6 +61,7 @@ def fill(
             backlog=[drawn[number % len(drawn)].path for number in range(backlog)],
             submissions=submissions,
             evals=evals,
+            night=night,
         )
 
 
@@ -77,11 +79,12 @@ class Desk:
             self.act(self._waiting[-1][0])
 
     def act(self, now: datetime) -> None:
-        """Send everything due by this night instant."""
+        """Send everything due by this night instant; what could not be sent is raised, and is due again next time."""
         while self._waiting and self._waiting[0][0] <= now:
-            _, actor, arguments = self._waiting.pop(0)
+            _, actor, arguments = self._waiting[0]
             self.sent[actor, arguments[0]] = clock.real_now()
             application.process_broker().get_actor(actor).send(*arguments)
+            del self._waiting[0]
             log.info("person_asks", actor=actor)
 
 

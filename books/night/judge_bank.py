@@ -31,7 +31,7 @@ def judge(plan: Plan, world: World, expected: Expected, crash: Crash | None) -> 
     with session() as s:
         accounts = s.scalars(select(BankAccount).where(BankAccount.id.in_(expected.accounts))).all()
     yield from _accounts(plan, accounts, served)
-    yield from _transactions(accounts, served)
+    yield from judge_transactions(accounts, served)
     if plan.crashes:
         yield from _crash(crash)
     yield said(
@@ -57,7 +57,8 @@ def _accounts(plan: Plan, accounts: Any, served: dict[str, Any]) -> Iterator[Lin
     yield judged(SECTION, "ended consents noticed", len(ended), len(ended) - len(unnoticed), unnoticed)
 
 
-def _transactions(accounts: Any, served: dict[str, Any]) -> Iterator[Line]:
+def judge_transactions(accounts: Any, served: dict[str, Any]) -> Iterator[Line]:
+    """Lines on what is stored of these accounts, by what the bank says it served."""
     ids = {account.id: account for account in accounts}
     with session() as s:
         rows = s.execute(

@@ -62,7 +62,7 @@ def judge(app: App, plan: Plan, broker: FleetBroker, world: World, watch: Elasti
         waits = [f"{left} wait for the next night"] if left else []
         yield judged(SECTION, f"{entry.name}: left when the night closed", 0, left, waits, "apart")
     yield from _doubled(world)
-    yield from _lost()
+    yield from judge_rows()
 
 
 def reversals(places: Sequence[int]) -> int:
@@ -95,7 +95,8 @@ def _of_an_agent(call: dict[str, Any]) -> bool:
     return str(call["run"]).startswith("agent_run:") and call["step"] != "eval"
 
 
-def _lost() -> Iterator[Line]:
+def judge_rows() -> Iterator[Line]:
+    """Lines on rows that chunks took."""
     held = Transaction.category_id.is_(None) & Transaction.sorting_until.is_not(None)
     parked = select(func.count()).select_from(Transaction).where(Transaction.unsorted_because.is_not(None))
     with session() as s:

@@ -17,6 +17,8 @@ from fleet.storage import session
 from fleet.storage.leases import RUNNING
 
 SECTION = "house"
+MODELS = (BankAccount, Attachment, AgentRun, ImportJob, UploadBatch, OutsideEffect)
+"""Whose rows say running while somebody works on them."""
 
 
 def judge(app: App, plan: Plan, broker: FleetBroker, killed: set[int], died: dict[str, int]) -> Iterator[Line]:
@@ -26,7 +28,7 @@ def judge(app: App, plan: Plan, broker: FleetBroker, killed: set[int], died: dic
     yield judged(SECTION, "messages left anywhere", 0, sum(r.left for r in readings), left)
     dead = [f"{r.queue} {r.dead}" for r in readings if r.dead]
     yield judged(SECTION, "dead letters", 0, sum(r.dead for r in readings), dead)
-    stuck = list(_running_rows())
+    stuck = list(running_rows())
     yield judged(SECTION, "rows that still say running", 0, len(stuck), stuck)
     deaths = [
         f"{e['lane']} pid {e['pid']} {e['cause']}" for e in events(plan.folder, "worker_died") if e["pid"] not in killed
@@ -56,7 +58,8 @@ def _janitors(app: App, plan: Plan) -> Iterator[Line]:
     yield said(SECTION, "rows that janitors recovered", ", ".join(f"{name} {n}" for name, n in recovered.items()))
 
 
-def _running_rows() -> Iterator[str]:
+def running_rows() -> Iterator[str]:
+    """Every row that says running, by name."""
     with session() as s:
-        for model in (BankAccount, Attachment, AgentRun, ImportJob, UploadBatch, OutsideEffect):
+        for model in MODELS:
             yield from (f"{model.__name__} {row}" for row in s.scalars(select(model.id).where(model.status == RUNNING)))

@@ -26,6 +26,7 @@ from fleet.storage import session
 from fleet.storage.tables import LIVE_STATES, Slot, SlotState
 
 SECTION = "slots"
+FAILED = "slots' messages that failed"
 _TICK = timedelta(milliseconds=1)
 
 
@@ -38,9 +39,14 @@ def read_ledger(app: App, broker: FleetBroker) -> list[LedgerLine]:
 def judge(app: App, plan: Plan, broker: FleetBroker, killed: str | None) -> Iterator[Line]:
     """Lines on slots, messages and leadership."""
     ledger = read_ledger(app, broker)
+    yield from judge_ledger(app, plan, ledger)
+    yield from _leadership(ledger, killed)
+
+
+def judge_ledger(app: App, plan: Plan, ledger: list[LedgerLine]) -> Iterator[Line]:
+    """Lines on slots and messages, by a ledger that was read, all at once or part by part."""
     yield from _verdicts(app, plan, ledger)
     yield from _messages(ledger)
-    yield from _leadership(ledger, killed)
 
 
 def _verdicts(app: App, plan: Plan, ledger: list[LedgerLine]) -> Iterator[Line]:
@@ -48,8 +54,8 @@ def _verdicts(app: App, plan: Plan, ledger: list[LedgerLine]) -> Iterator[Line]:
     doubled: list[str] = []
     counts: Counter[str] = Counter()
     for entry in app.schedule:
-        should = list(slots_between(entry, EVENING, plan.ends))
-        found = Counter(_judged_slots(entry, ledger, counts, plan.ends))
+        should = list(slots_between(entry, plan.begins, plan.ends))
+        found = Counter(_judged_slots(entry, ledger, counts, plan))
         lost += [_name(entry.name, slot) for slot in should if not found[slot]]
         doubled += [_name(entry.name, slot) for slot, times in found.items() if times > 1]
         counts["due"] += len(should)
@@ -59,12 +65,12 @@ def _verdicts(app: App, plan: Plan, ledger: list[LedgerLine]) -> Iterator[Line]:
         yield said(SECTION, f"slots {verdict}", counts[verdict])
 
 
-def _judged_slots(entry: Entry, ledger: list[LedgerLine], counts: Counter[str], end: datetime) -> Iterator[datetime]:
+def _judged_slots(entry: Entry, ledger: list[LedgerLine], counts: Counter[str], plan: Plan) -> Iterator[datetime]:
     for line in ledger:
         if line.entry != entry.name or not line.judges:
             continue
         for slot in slots_between(entry, line.first - _TICK, line.last):
-            if EVENING < slot <= end:
+            if plan.begins < slot <= plan.ends:
                 counts[line.verdict] += 1
                 yield slot
 
@@ -83,7 +89,7 @@ def _messages(ledger: list[LedgerLine]) -> Iterator[Line]:
     yield judged(SECTION, "slots with two messages", 0, len(doubled), doubled)
     yield judged(SECTION, "fired slots that a worker took up", len(fired), len(fired) - len(lost), lost)
     yield judged(SECTION, "slots' messages that did not end", 0, len(unended), unended)
-    yield judged(SECTION, "slots' messages that failed", 0, len(failed), failed)
+    yield judged(SECTION, FAILED, 0, len(failed), failed)
     late = [f"{entry} {times}×" for entry, times in expired.most_common()]
     yield judged(SECTION, "slots' messages that expired before they started", 0, expired.total(), late, verdict="apart")
 

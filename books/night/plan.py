@@ -42,6 +42,11 @@ class Plan:
     evals: int = EVALS
 
     @property
+    def begins(self) -> datetime:
+        """The instant behind which slots are judged, in night time."""
+        return EVENING
+
+    @property
     def ends(self) -> datetime:
         """The last instant that is played, in night time."""
         return EVENING + LENGTH

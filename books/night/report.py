@@ -64,9 +64,10 @@ class Report:
     def exit_status(self) -> int:
         return 1 if self.red else 0
 
-    def table(self) -> Table:
+    def table(self, title: str = "") -> Table:
         """The report as a person reads it."""
-        table = Table(title=f"The night of seed {self.seed}, played in {self.seconds:g} s", show_lines=False)
+        title = title or f"The night of seed {self.seed}, played in {self.seconds:g} s"
+        table = Table(title=title, show_lines=False)
         for column in ("", "what", "should be", "found", "verdict"):
             table.add_column(column, overflow="fold")
         section = ""

@@ -77,12 +77,24 @@ def commands(block: Block) -> list[Command]:
         if is_output and found and line.strip():
             found[-1] = Command(found[-1].words, found[-1].line, (*found[-1].prints, line))
         elif not is_output:
-            for part in re.split(r"&&|\|\||;", line.removeprefix("$ ")):
-                words = shlex.split(part, comments=True)
+            for words in _commands_of(line.removeprefix("$ ")):
                 while words and re.fullmatch(r"[A-Z_]+=.*", words[0]):
                     words.pop(0)
                 if words and words[0] not in ("export", "cd"):
                     found.append(Command(tuple(words), number))
+    return found
+
+
+def _commands_of(line: str) -> list[list[str]]:
+    """The words of each of a line's commands; what stands in quotes is one word, whatever is in it."""
+    lexer = shlex.shlex(line, posix=True, punctuation_chars=";|&")
+    lexer.whitespace_split = True
+    found: list[list[str]] = [[]]
+    for word in lexer:
+        if set(word) <= set(";|&"):
+            found.append([])
+        else:
+            found[-1].append(word)
     return found
 
 

@@ -31,7 +31,7 @@ PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 NAMES = {page: str(page.relative_to(ROOT)) for page in PAGES}
 BLOCKS = {page: blocks(page.read_text()) for page in PAGES}
 # Programs that a page may name beside ours; nothing of theirs is checked but what `_others` looks at.
-OTHERS = ("docker", "kubectl", "uv", "pip", "git", "curl", "openssl", "mkdir", "touch")
+OTHERS = ("docker", "kubectl", "uv", "pip", "git", "curl", "openssl", "mkdir", "touch", "sed", "redis-cli")
 FLEET: Any = typer.main.get_command(cli)
 TARGETS = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
 

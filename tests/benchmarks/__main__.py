@@ -1,4 +1,4 @@
-"""`python -m tests.benchmarks [--rounds N] [--only NAME]`: every claim, then one table.
+"""`python -m tests.benchmarks [--rounds N] [--only NAME] [--json FILE]`: every claim, then one table.
 
 The server is the one that FLEET_REDIS_URL names, or an embedded Valkey without persistence. A PostgreSQL, where a line
 wants one, is always an embedded one.
@@ -7,9 +7,12 @@ wants one, is always an embedded one.
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from fleet import embedded
 from tests.benchmarks import (
@@ -24,6 +27,7 @@ from tests.benchmarks import (
     latency_steady,
     log_lines,
     lookups,
+    payloads,
     probing,
     relay,
     report,
@@ -50,6 +54,7 @@ _ALONE = {
     "board": "what the in-flight board costs a job",
     "console": "what each page of the console costs Redis while a million messages wait",
     "probe": "what reading 50 queues of a million messages costs the server",
+    "encryption": "what sealing a message's arguments costs it",
     "log-lines": "what scrubbing costs a log line",
     "lookups": "scans of categories a document, read for each and kept",
     "scaling": "what one more job, message, process and row costs",
@@ -68,16 +73,18 @@ def main() -> None:
     )
     parser.add_argument("--rounds", type=int, default=5, metavar="N", help="how often each contender is measured (5)")
     parser.add_argument("--only", default="", metavar="NAME", help="only the lines with this in their name")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="where the figures go, for docs/benchmarks.md")
     asked = parser.parse_args()
     if asked.rounds < 1:
         parser.error(f"--rounds {asked.rounds}: at least 1")
-    claims = [claim for claim in CLAIMS if asked.only in claim.name]
     if not any(asked.only in name for name in _LINES):
         parser.error(f"--only {asked.only}: no such line; there are {', '.join(_LINES)}")
-    _measure(claims, asked.rounds, only=asked.only)
+    found = _measure([claim for claim in CLAIMS if asked.only in claim.name], asked.rounds, only=asked.only)
+    if asked.json is not None:
+        asked.json.write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n")
 
 
-def _measure(claims: list[Claim], rounds: int, *, only: str) -> None:
+def _measure(claims: list[Claim], rounds: int, *, only: str) -> dict[str, Any]:
     url = os.environ.get("FLEET_REDIS_URL", "")
     wanted = embedded.Wanted(
         valkey=not url,
@@ -94,33 +101,34 @@ def _measure(claims: list[Claim], rounds: int, *, only: str) -> None:
         possible = [claim for claim in claims if stage.own_server or not claim.pins_server]
         outcomes = [play(claim, stage, rounds) for claim in possible]
         report.show(outcomes, stage.client, rounds)
-        if only in "beat":
-            beat.report(stage, rounds)
-        if only in "console":
-            assert started.database_url is not None
-            console.report(stage.redis_url, started.database_url)
-        if only in "probe":
-            probing.report(stage, rounds)
-        if only in "lookups":
-            assert started.database_url is not None
-            lookups.report(started.database_url)
-        if only in "backlogs":
-            assert started.database_url is not None
-            backlogs.report(started.database_url)
-        if only in "scaling":
-            assert started.database_url is not None
-            scaling.report(stage, started.database_url)
-        if only in "uploads":
-            uploads.report(stage)
-    if only in "board":
-        board.report(rounds)
-    if only in "log-lines":
-        log_lines.report(rounds)
+        said = {
+            name: {"work": _ALONE[name], "load": round(os.getloadavg()[0], 2), "said": report.said_by(work)}
+            for name, work in _alone(stage, rounds).items()
+            if only in name
+        }
+        found = report.as_json(outcomes, said, stage.client, rounds)
     for claim in claims:
         if claim not in possible:
             print(
                 f"{claim.name}: not measured, since the server at FLEET_REDIS_URL cannot be bound to a CPU from here."
             )
+    return found
+
+
+def _alone(stage: Stage, rounds: int) -> dict[str, Callable[[], None]]:
+    """The lines of `_ALONE`: each prints what it found."""
+    return {
+        "beat": lambda: beat.report(stage, rounds),
+        "console": lambda: console.report(stage.redis_url, stage.database_url),
+        "probe": lambda: probing.report(stage, rounds),
+        "lookups": lambda: lookups.report(stage.database_url),
+        "backlogs": lambda: backlogs.report(stage.database_url),
+        "scaling": lambda: scaling.report(stage, stage.database_url),
+        "uploads": lambda: uploads.report(stage),
+        "board": lambda: board.report(rounds),
+        "encryption": lambda: payloads.report(rounds),
+        "log-lines": lambda: log_lines.report(rounds),
+    }
 
 
 if __name__ == "__main__":

@@ -1,12 +1,17 @@
-"""The table that `make bench` ends with: what was measured on, then each claim's lines."""
+"""The table that `make bench` ends with: what was measured on, then each claim's lines; the same as JSON."""
 
 from __future__ import annotations
 
 import os
 import platform
-from collections.abc import Sequence
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 import redis
 
@@ -30,6 +35,47 @@ def show(outcomes: Sequence[Outcome], client: redis.Redis, rounds: int) -> None:
         for row in (_HEAD, *(line.cells() for line in outcome.lines)):
             print("  " + " | ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip(" |"))
         print()
+
+
+def as_json(
+    outcomes: Sequence[Outcome], said: dict[str, dict[str, Any]], client: redis.Redis, rounds: int
+) -> dict[str, Any]:
+    """What `tests.benchmarks.page` reads; `said` is what lines without a contender printed."""
+    return {
+        "measured": time.strftime("%Y-%m-%d"),
+        "machine": _machine(),
+        "versions": _versions(client),
+        "rounds": rounds,
+        "settings": "Valkey on loopback without persistence; what a line says, else each library's defaults",
+        "claims": [
+            {
+                "name": outcome.claim.name,
+                "work": outcome.claim.work,
+                "load": round(outcome.load, 2),
+                "lines": [asdict(line) for line in outcome.lines],
+            }
+            for outcome in outcomes
+        ],
+        "alone": said,
+    }
+
+
+def said_by(work: Callable[[], None]) -> list[str]:
+    """Do it; the lines that it and its child processes printed, which are printed when it is over."""
+    sys.stdout.flush()
+    kept = os.dup(1)
+    with tempfile.TemporaryFile() as taken:
+        os.dup2(taken.fileno(), 1)
+        try:
+            work()
+        finally:
+            sys.stdout.flush()
+            os.dup2(kept, 1)
+            os.close(kept)
+            taken.seek(0)
+            said = taken.read().decode().strip()
+            print(said, flush=True)
+    return [line.strip() for line in said.splitlines() if line.strip()]
 
 
 def _machine() -> str:

@@ -1,6 +1,6 @@
 """The night's report turns red when what it watches is broken: one guard taken out at a time, in a copy of the tree.
 
-Each plays a whole night, so they run with `make soak`.
+Each plays a whole night, so they run with `make soak-tests`.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ from fleet.broker.connection import client_from
 from tests.beat.replicas import Beats, Replica
 from tests.waiting import wait_until
 
-TTL, RENEWAL = 2.0, 0.5  # seconds; the default of 6 and 2 is in `make soak`
+TTL, RENEWAL = 2.0, 0.5  # seconds; the default of 6 and 2 is in `make soak-tests`
 ENTRIES = 60
 # Spread by jitter, so that a slot is due every few milliseconds: what is measured is the beat and not the schedule.
 SCHEDULE = f"""

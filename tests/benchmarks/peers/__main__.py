@@ -7,10 +7,10 @@ Valkey without persistence. Contenders take turns; medians are printed. What a l
 from __future__ import annotations
 
 import argparse
+import importlib.metadata
 import json
 import os
 import platform
-import statistics
 import subprocess
 import tempfile
 import time
@@ -22,10 +22,12 @@ from rich.console import Console
 from rich.table import Table
 
 from fleet import embedded
+from tests.benchmarks.page import told
 from tests.benchmarks.peers.measures import MEASURES, Measure
 from tests.benchmarks.peers.stage import CONTENDERS, Contender, Failed, running
 
 Cell = dict[str, list[float]] | str
+_ONCE = ("kill", "schedulers")  # they take minutes, and say whether as much as how long
 
 
 def main() -> None:
@@ -43,19 +45,29 @@ def main() -> None:
         embedded.servers(Path(folder), embedded.Wanted(valkey=True, postgres=False)) as urls,
     ):
         redis.Redis.from_url(urls.redis_url).config_set("appendonly", "no")
-        figures = {one.name: _play(one, contenders, urls.redis_url, Path(folder), asked.rounds) for one in measures}
+        loads, figures = {}, {}
+        for one in measures:
+            loads[one.name] = round(os.getloadavg()[0], 2)
+            figures[one.name] = _play(one, contenders, urls.redis_url, Path(folder), asked.rounds)
         machine = _machine(urls.redis_url, contenders)
     _show(measures, contenders, figures, machine)
     if asked.json:
-        told = {"machine": machine, "rounds": asked.rounds, "measured": time.strftime("%Y-%m-%d"), "figures": figures}
-        told["works"] = {one.name: [one.work, one.unit, one.higher_is_better] for one in measures}
-        asked.json.write_text(json.dumps(told, indent=1) + "\n")
+        written = {
+            "measured": time.strftime("%Y-%m-%d"),
+            "machine": machine,
+            "rounds": asked.rounds,
+            "settings": {one.label: one.stated for one in contenders},
+            "works": {one.name: [one.work, one.unit, one.higher_is_better] for one in measures},
+            "loads": loads,
+            "figures": figures,
+        }
+        asked.json.write_text(json.dumps(written, indent=1, ensure_ascii=False) + "\n")
 
 
 def _play(measure: Measure, contenders: list[Contender], url: str, folder: Path, rounds: int) -> dict[str, Cell]:
     found: dict[str, Cell] = {}
     print(f"{measure.name}: {measure.work} (load average {os.getloadavg()[0]:.2f})", flush=True)
-    for turn in range(rounds if measure.name not in ("kill", "schedulers") else 1):
+    for turn in range(1 if measure.name in _ONCE else rounds):
         for contender in contenders[turn % len(contenders) :] + contenders[: turn % len(contenders)]:
             if isinstance(found.get(contender.label), str):
                 continue
@@ -91,6 +103,7 @@ def _machine(url: str, contenders: list[Contender]) -> dict[str, str]:
         "python": platform.python_version(),
         "server": f"{server.get('server_name', 'redis')} {server.get('valkey_version', server['redis_version'])}",
         "cpus": f"{len(os.sched_getaffinity(0))}, {platform.machine()}",
+        **{library: importlib.metadata.version(library) for library in ("dramatiq", "redis")},
         **{name: version.strip() for name, version in versions.items()},
     }
 
@@ -100,23 +113,15 @@ def _show(
 ) -> None:
     console = Console(width=160)
     console.print(", ".join(f"{name} {value}" for name, value in machine.items()))
+    for contender in contenders:
+        console.print(f"{contender.label}: not by default: {contender.stated}", soft_wrap=True)
     for measure in measures:
         table = Table(title=f"{measure.name}: {measure.work}")
         table.add_column("library")
         table.add_column(f"median (lowest to highest), {measure.unit}".rstrip(", "), overflow="fold")
         for contender in contenders:
-            table.add_row(contender.label, _told(figures[measure.name].get(contender.label, "not measured")))
+            table.add_row(contender.label, told(figures[measure.name].get(contender.label, "not measured")))
         console.print(table)
-
-
-def _told(cell: Cell) -> str:
-    if isinstance(cell, str):
-        return cell
-    parts = []
-    for name, values in cell.items():
-        spread = f" ({min(values):,.3g} to {max(values):,.3g})" if len(values) > 1 else ""
-        parts.append(f"{name} {statistics.median(values):,.4g}{spread}")
-    return "; ".join(parts)
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ async def nap(ctx: Any, seconds: float) -> None:
 
 
 async def long(ctx: Any, number: int, seconds: float) -> None:
-    jobs._started(number)
+    jobs.started(number)
     await asyncio.sleep(seconds)
     jobs.napped()
 
@@ -37,6 +37,8 @@ FUNCTIONS = {name: _plain(body) for name, body in jobs.JOBS.items()} | {"nap": n
 
 
 class Peer:
+    """arq, asked from a loop of its own."""
+
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
         self._pool: Any = None

@@ -27,6 +27,8 @@ TASKS = {name: app.task(name=name)(body) for name, body in jobs.JOBS.items()}
 
 
 class Peer:
+    """Celery."""
+
     def send(self, queue: str, job: str, *args: Any) -> None:
         TASKS[job].apply_async(args, queue=queue)
 

@@ -23,20 +23,23 @@ OURS = os.environ.get("BENCH_KIND", "ours") == "ours"
 
 
 class Peer:
+    """Dramatiq's actors, or ours."""
+
     def __init__(self) -> None:
         import redis
         from dramatiq.brokers.redis import RedisBroker
 
         from fleet.broker import FleetBroker
 
+        stock: Any = RedisBroker
         most = int(os.environ.get("BENCH_CONNECTIONS", "0"))
         if OURS:
             self._broker: Any = FleetBroker(url=jobs.URL, namespace=jobs.NAMESPACE)
         elif most:
             client = redis.Redis.from_url(jobs.URL, max_connections=most)
-            self._broker = RedisBroker(client=client, namespace=jobs.NAMESPACE)
+            self._broker = stock(client=client, namespace=jobs.NAMESPACE)
         else:
-            self._broker = RedisBroker(url=jobs.URL, namespace=jobs.NAMESPACE)
+            self._broker = stock(url=jobs.URL, namespace=jobs.NAMESPACE)
         self._actors: dict[tuple[str, str], Any] = {}
 
     def _actor(self, queue: str, job: str) -> Any:
@@ -45,7 +48,8 @@ class Peer:
         from fleet.actor import FleetActor
 
         if (queue, job) not in self._actors:
-            made = (FleetActor if OURS else Actor)(
+            kind: Any = FleetActor if OURS else Actor
+            made = kind(
                 jobs.JOBS[job],
                 broker=self._broker,
                 actor_name=f"{job}_{queue}",

@@ -20,12 +20,19 @@ from typing import Any, Protocol
 
 
 class Peer(Protocol):
-    """One library."""
+    """One library. `job` is a name of `jobs.JOBS`; a queue stands under the run's namespace."""
 
-    def send(self, queue: str, job: str, *args: Any) -> None: ...
-    def send_many(self, queue: str, job: str, calls: Sequence[tuple[Any, ...]]) -> None: ...
-    def worker(self, threads: int, queues: Sequence[str]) -> None: ...
-    def scheduler(self) -> None: ...
+    def send(self, queue: str, job: str, *args: Any) -> None:
+        """Send one message, as an application would."""
+
+    def send_many(self, queue: str, job: str, calls: Sequence[tuple[Any, ...]]) -> None:
+        """Send one a call's arguments, by the fastest way that the library documents."""
+
+    def worker(self, threads: int, queues: Sequence[str]) -> None:
+        """Work in this process, or become what does; does not return."""
+
+    def scheduler(self) -> None:
+        """Fire `tick` every second; does not return, or exits with a sentence where it cannot."""
 
 
 QUEUE = "bench"

@@ -11,6 +11,8 @@ from huey import RedisHuey, crontab
 
 
 class Peer:
+    """huey; a queue is an instance."""
+
     def __init__(self) -> None:
         self._made: dict[str, tuple[Any, dict[str, Any]]] = {}
 

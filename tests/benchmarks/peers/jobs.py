@@ -85,12 +85,12 @@ def stamp(sent: int) -> None:
 
 def long(number: int, seconds: float) -> None:
     """Note that it started, by a write of its own that nothing takes back, and wait."""
-    _started(number)
+    started(number)
     time.sleep(seconds)
     _notes.add(None)
 
 
-def _started(number: int) -> None:
+def started(number: int) -> None:
     redis.Redis.from_url(URL).rpush(STARTS, f"{number}:{time.monotonic():.3f}")
 
 

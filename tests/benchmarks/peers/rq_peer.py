@@ -14,6 +14,8 @@ connection = redis.Redis.from_url(jobs.URL)
 
 
 class Peer:
+    """RQ."""
+
     def __init__(self) -> None:
         self._queues: dict[str, Queue] = {}
 

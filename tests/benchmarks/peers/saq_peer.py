@@ -17,7 +17,7 @@ async def nap(ctx: Any, *, args: Sequence[Any]) -> None:
 
 
 async def long(ctx: Any, *, args: Sequence[Any]) -> None:
-    jobs._started(args[0])
+    jobs.started(args[0])
     await asyncio.sleep(args[1])
     jobs.napped()
 
@@ -37,6 +37,8 @@ async def tick(ctx: Any) -> None:
 
 
 class Peer:
+    """saq, asked from a loop of its own."""
+
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
         self._queues: dict[str, Queue] = {}

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import psutil
 import redis
 
 HERE = Path(__file__).parent
@@ -25,13 +26,15 @@ ENVIRONMENTS = ROOT / ".venv" / "peers"
 class Contender:
     """One way to do the work. `environment` is a folder under `.venv/peers`, None for this process's own.
 
-    `processes_for` is how many processes stand for so many threads, where the library has none.
+    `stated` says what of its settings is not the library's default, and why; it is printed beside the figures. One
+    without threads gets a process a thread, eight at most.
     """
 
     label: str
     module: str
     environment: str | None = None
     settings: dict[str, str] = field(default_factory=dict, hash=False)
+    stated: str = ""
     has_threads: bool = True
     has_scheduler: bool = True
 
@@ -44,20 +47,64 @@ class Contender:
         return Path(self.python).exists()
 
 
-OURS = Contender("nightshift", "dramatiq_peer.py", settings={"BENCH_KIND": "ours"})
-STOCK = Contender("dramatiq", "dramatiq_peer.py", settings={"BENCH_KIND": "stock"})
+OURS = Contender(
+    "nightshift",
+    "dramatiq_peer.py",
+    settings={"BENCH_KIND": "ours"},
+    stated="a worker process alone, without the supervisor that sees a child die: a SIGKILL is here the end of a host",
+)
+STOCK = Contender(
+    "dramatiq",
+    "dramatiq_peer.py",
+    settings={"BENCH_KIND": "stock"},
+    stated="nothing: prefetch is twice the threads, 100 connections at most; one process where its command line forks",
+)
 STOCK_256 = Contender(
     "dramatiq, prefetch 256, 512 connections",
     "dramatiq_peer.py",
     settings={"BENCH_KIND": "stock", "dramatiq_queue_prefetch": "256", "BENCH_CONNECTIONS": "512"},
+    stated="its best known: the prefetch doubles its drain, and 200 threads want more than redis-py's 100 connections",
 )
 PEERS = (
-    Contender("celery", "celery_peer.py", "celery"),
-    Contender("rq", "rq_peer.py", "rq", has_threads=False, has_scheduler=False),
-    Contender("arq", "arq_peer.py", "arq"),
-    Contender("taskiq", "taskiq_peer.py", "taskiq"),
-    Contender("huey", "huey_peer_app.py", "huey", has_scheduler=False),
-    Contender("saq", "saq_peer.py", "saq"),
+    Contender(
+        "celery",
+        "celery_peer.py",
+        "celery",
+        stated="`acks_late` and `reject_on_worker_lost`, or a killed worker loses what it held; `-P threads`, as "
+        "others have; no results; no gossip nor mingle, as there is nobody to talk to; its prefetch of 4 a thread",
+    ),
+    Contender(
+        "rq",
+        "rq_peer.py",
+        "rq",
+        has_threads=False,
+        has_scheduler=False,
+        stated="SimpleWorker, as a Worker forks for each job, which would be what is measured; a process in place of "
+        "each thread, 8 at most; `result_ttl=0`",
+    ),
+    Contender(
+        "arq",
+        "arq_peer.py",
+        "arq",
+        stated="`max_jobs` is the threads; `keep_result=0`, as nobody asks for results; its default poll of 0.5 s",
+    ),
+    Contender(
+        "taskiq",
+        "taskiq_peer.py",
+        "taskiq",
+        stated="RedisStreamBroker, the one that acknowledges; `idle_timeout` 10 s in place of 10 min, or what a killed "
+        "worker held is out of reach here; one process; threads and tasks at once are the threads; no results",
+    ),
+    Contender(
+        "huey",
+        "huey_peer_app.py",
+        "huey",
+        has_scheduler=False,
+        stated="thread workers; `results=False`; no periodic thread, as its entries go by the minute",
+    ),
+    Contender(
+        "saq", "saq_peer.py", "saq", stated="`concurrency` is the threads; `timeout=600` a job, as 10 s would cut some"
+    ),
 )
 CONTENDERS = (OURS, STOCK, STOCK_256, *PEERS)
 
@@ -118,9 +165,29 @@ class Run:
         self.until(lambda: self.done() >= before + 4 * count, 60, "workers that begin")
         return started
 
+    def family(self) -> list[psutil.Process]:
+        """Every process that was started and lives, with its children."""
+        found = []
+        for process in self._running:
+            if process.poll() is None:
+                one = psutil.Process(process.pid)
+                found += [one, *one.children(recursive=True)]
+        return found
+
+    def pause(self) -> None:
+        """Stop them all, so that what is sent now waits."""
+        for process in self.family():
+            process.suspend()
+
+    def go_on(self) -> None:
+        """Let them all go on."""
+        for process in self.family():
+            process.resume()
+
     def done(self) -> int:
         """How many jobs are done."""
-        return int(self.client.get(f"{self.namespace}:notes:done") or 0)  # type: ignore[arg-type]
+        found: Any = self.client.get(f"{self.namespace}:notes:done")
+        return int(found or 0)
 
     def notes(self, what: str) -> list[str]:
         """What jobs noted."""
@@ -145,9 +212,8 @@ class Run:
                 continue
             finally:
                 process.wait()
-        for pattern in (f"*{self.namespace}*",):
-            for key in self.client.scan_iter(pattern, count=1000):
-                self.client.unlink(key)
+        for key in self.client.scan_iter(f"*{self.namespace}*", count=1000):
+            self.client.unlink(key)
 
 
 @contextmanager

@@ -30,7 +30,7 @@ async def nap(seconds: float) -> None:
 
 
 async def long(number: int, seconds: float) -> None:
-    jobs._started(number)
+    jobs.started(number)
     await asyncio.sleep(seconds)
     jobs.napped()
 
@@ -46,6 +46,8 @@ scheduler = TaskiqScheduler(broker, [LabelScheduleSource(broker)])
 
 
 class Peer:
+    """taskiq, asked from a loop of its own; a queue is a broker."""
+
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
         self._made: dict[str, dict[str, Any]] = {}

@@ -1,0 +1,109 @@
+"""docs/benchmarks.md is what its figures make of it, and every figure that is claimed has its line."""
+
+from __future__ import annotations
+
+import json
+import xml.etree.ElementTree
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.benchmarks import page
+from tests.benchmarks.__main__ import _LINES
+from tests.benchmarks.claims import NO_LINE, STATED, Stated
+from tests.benchmarks.peers.measures import MEASURES
+from tests.conftest import ROOT
+
+BENCH: dict[str, Any] = {
+    "measured": "2026-01-02",
+    "machine": "a machine",
+    "versions": "Python 3",
+    "rounds": 3,
+    "settings": "defaults",
+    "claims": [
+        {
+            "name": "drain",
+            "work": "no-ops",
+            "load": 0.1,
+            "lines": [
+                {
+                    "figure": "messages/s",
+                    "ours": "ours: 8",
+                    "other": "stock: 4",
+                    "ratio": 2.0,
+                    "aim": ">= 5x",
+                    "verdict": "NOT MET",
+                }
+            ],
+        }
+    ],
+    "alone": {"board": {"work": "what a job pays", "load": 0.2, "said": ["1 µs | a job"]}},
+}
+PEERS: dict[str, Any] = {
+    "measured": "2026-01-02",
+    "machine": {"python": "3"},
+    "rounds": 2,
+    "settings": {"celery": "late acknowledgement, since a ledger wants it"},
+    "works": {"idle": ["send to start", "ms", False], "drain-8": ["no-ops", "messages/s", True]},
+    "figures": {
+        "idle": {"nightshift": {"p50": [2.0]}, "dramatiq": {"p50": [300.0, 500.0]}, "rq": "no threads"},
+        "drain-8": {"nightshift": {"drain": [8.0]}, "dramatiq": {"drain": [4.0]}, "huey": {"drain": [6.0]}},
+    },
+}
+STRUCK = [
+    {"line": "drain", "figure": "messages/s", "was": "7", "measured": "2025-12-31", "now": "8", "reason": "less work"}
+]
+
+
+def test_a_page_has_each_figure_with_its_machine_spread_and_aim_and_strikes_what_was_replaced() -> None:
+    made = page.page(BENCH, PEERS, STRUCK, "- **huey** is quick.", "p.svg")
+    assert "| **drain**: no-ops | 0.1 | messages/s | ours: 8 | stock: 4 | 2× | >= 5x, NOT MET |" in made
+    assert "1 µs \\| a job" in made
+    assert "| dramatiq | p50 400 (300 to 500) |" in made
+    assert "| rq | no threads |" in made
+    assert "- **celery**: late acknowledgement, since a ledger wants it" in made
+    assert "- **huey** is quick." in made
+    assert "| drain | messages/s | ~~7~~ (2025-12-31) | 8 | less work |" in made
+
+
+def test_the_plot_shows_how_many_times_better_than_stock_each_is_whichever_way_is_better() -> None:
+    assert [(row.label, dict(row.ratios)) for row in page.rows(PEERS)] == [
+        ("idle, p50", {"nightshift": 200.0, "dramatiq": 1.0}),
+        ("drain-8, drain", {"nightshift": 2.0, "dramatiq": 1.0, "huey": 1.5}),
+    ]
+
+
+def test_the_plot_is_drawn_within_its_frame(tmp_path: Path) -> None:
+    drawn = xml.etree.ElementTree.fromstring(page.draw("a <title>", page.rows(PEERS)))
+    _, _, width, height = map(float, drawn.attrib["viewBox"].split())
+    for circle in drawn.iter("{http://www.w3.org/2000/svg}circle"):
+        assert 0 < float(circle.attrib["cx"]) < width
+        assert 0 < float(circle.attrib["cy"]) < height
+
+
+def test_the_page_in_docs_is_made_from_the_figures_that_are_kept(tmp_path: Path) -> None:
+    made = [tmp_path / "docs" / page.PAGE.name, tmp_path / "docs" / page.PLOT.name]
+    made[0].parent.mkdir()
+    page.main([str(page.RESULTS), str(page.PEERS), *map(str, made)])
+    again = "run `python -m tests.benchmarks.page`"
+    assert [path.read_text() for path in made] == [page.PAGE.read_text(), page.PLOT.read_text()], again
+
+
+@pytest.mark.parametrize("one", STATED, ids=lambda one: f"{one.file}-{one.line}")
+def test_what_is_claimed_stands_where_it_is_said_to_and_has_a_line(one: Stated) -> None:
+    said = " ".join((ROOT / one.file).read_text().split())
+    assert one.words in said, f"{one.file} no longer says so: change tests/benchmarks/claims.py with it"
+    kind, _, name = one.line.rpartition(":")
+    if kind == "test":
+        assert (ROOT / name).exists()
+    elif kind == "make":
+        assert f"\n{name}:" in (ROOT / "Makefile").read_text()
+    else:
+        known = {measure.name for measure in MEASURES} if kind == "peers" else {*_LINES, NO_LINE}
+        assert name in known
+
+
+def test_a_struck_figure_says_what_replaced_it_and_why() -> None:
+    for one in json.loads((page.HERE / "history.json").read_text()):
+        assert all(one[name] for name in ("line", "figure", "was", "measured", "now", "reason")), one

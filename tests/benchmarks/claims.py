@@ -1,0 +1,37 @@
+"""Each figure that README and docs claim, and the line that measures it; a test holds the two together.
+
+`words` stand in the file as they are here. `line` is one of `make bench`, `peers:` one of `make bench-peers`, `test:` a
+test, `make:` a command.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+NO_LINE = "none"
+
+
+@dataclass(frozen=True)
+class Stated:
+    """A claim with a figure in it."""
+
+    file: str
+    words: str
+    line: str
+
+
+STATED = (
+    Stated("README.md", "a flood in one never starves another", "peers:flood"),
+    Stated("README.md", "hands each slot of a schedule to its lane exactly once", "peers:schedulers"),
+    Stated("README.md", "or a killed worker loses nothing", "peers:kill"),
+    Stated("README.md", "in simulated nights its regret is 0 in the median, 2.4 at worst", "test:tests/nightsim"),
+    Stated("README.md", "eight hours in two minutes", "make:night"),
+    Stated("docs/console.md", "under 4 ms of its time", "console"),
+    Stated("docs/probe.md", "costs the server under 2 ms", "probe"),
+    Stated("docs/probe.md", "Counting costs a job 4 µs", NO_LINE),
+    Stated("docs/night.md", "5 ms of Redis's time, 0.2 s of the command's", NO_LINE),
+    Stated("docs/outbox.md", "2.0 to 3.0 s were measured", "test:tests/chaos/test_outbox.py"),
+    Stated("docs/sentry.md", "A line of the log costs about half as much again", "log-lines"),
+    Stated("CHANGELOG.md", "500 documents make 2 scans of their table instead of 500", "lookups"),
+    Stated("CHANGELOG.md", "from SIGKILL of a child to the restart of its jobs p99 0.2 s", "test:tests/chaos/workers"),
+)

@@ -1,0 +1,188 @@
+"""Plays nights on repeat under faults, and says a line after each.
+
+The night's clock runs on through the days between: a cycle takes three times `seconds`, and faults do not wait for the
+evening. Each evening people leave fresh work. When the time is over no further fault is made, everything ends, banks
+are asked once more, janitors pass once, and only then is judged.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any
+
+import psutil
+import redis
+from rich.console import Console
+from sqlalchemy.exc import SQLAlchemyError
+
+from books.night.desk import Desk, fill
+from books.night.plan import EVENING, LENGTH
+from books.night.report import Line
+from fleet import app as application
+from fleet import probe
+from fleet.broker import keys
+from fleet.clock import clock
+from fleet.errors import FleetError
+from tests.soak.faults import Faults
+from tests.soak.growth import Growth, Slope
+from tests.soak.invariants import Spans, Watch, judge
+from tests.soak.processes import Stage
+
+DAY = timedelta(days=1)
+AWAY = (redis.RedisError, SQLAlchemyError, FleetError, psutil.Error, OSError)
+"""What a look may raise while something is away on purpose."""
+_TICK_SECONDS, _LOOK_SECONDS, _LEDGER_SECONDS = 0.2, 10.0, 45.0
+_TALLY_SECONDS = 0.3
+_SETTLE_SECONDS = 240.0  # real: the longest retry delay, a hard budget, and a heartbeat's end
+_START_SECONDS = 180.0
+
+
+@dataclass
+class Outcome:
+    """What a soak found."""
+
+    lines: list[Line]
+    slopes: list[Slope]
+    faults: Faults
+    started_again: dict[str, int]
+    nights: int
+    seconds: float
+    spans: Spans = field(repr=False)
+
+    @property
+    def broken(self) -> bool:
+        return any(line.verdict == "red" for line in self.lines) or any(slope.broken for slope in self.slopes)
+
+
+class Soak:
+    """A soak of so many hours, or of so many nights where they are given; `pause` seconds lie between two faults."""
+
+    def __init__(self, stage: Stage, console: Console, *, hours: float, nights: int | None, pause: float) -> None:
+        self._stage, self._console, self._hours, self._nights, self._pause = stage, console, hours, nights, pause
+        self._dice = random.Random(f"soak {stage.plan.seed}")
+        self._faults, self._growth, self._watch = Faults(stage, stage.plan.seed), Growth(stage), Watch(stage)
+        self._over = threading.Event()
+        self._began = time.monotonic()
+        self._looks: dict[str, float] = {}
+
+    def play(self) -> Outcome:
+        """Play and judge."""
+        self._stage.hosts.start()
+        since = self._until_known()
+        threads = [threading.Thread(target=work, daemon=True) for work in (self._befall, self._tally)]
+        for thread in threads:
+            thread.start()
+        played = 0
+        while not self._time_is_over(played):
+            self._night(played)
+            played += 1
+        self._over.set()
+        for thread in threads:
+            thread.join()
+        spans = self._end(since)
+        lines = list(judge(self._stage, self._watch, spans))
+        lasted = time.monotonic() - self._began
+        again = dict(self._stage.hosts.started_again)
+        return Outcome(lines, self._growth.slopes(), self._faults, again, played, lasted, spans)
+
+    def _time_is_over(self, played: int) -> bool:
+        if self._nights is not None:
+            return played >= self._nights
+        return played > 0 and time.monotonic() - self._began >= self._hours * 3600
+
+    def _until_known(self) -> datetime:
+        """Until a beat has taken over the schedule; from there on each slot has a verdict."""
+        broker, ends = self._stage.broker, time.monotonic() + _START_SECONDS
+        client: Any = broker.client
+        while client.hlen(keys.marks(broker.namespace)) < len(self._stage.hosts.app.schedule):
+            if time.monotonic() > ends:
+                raise FleetError(f"No beat took over the schedule; look into {self._stage.hosts.folder / 'logs'}.")
+            time.sleep(_TICK_SECONDS)
+        return max(EVENING, clock.now())
+
+    def _night(self, number: int) -> None:
+        began = EVENING + number * DAY
+        seed = self._stage.plan.seed + number
+        inbox = self._stage.plan.folder / "inbox" / str(number)
+        expected = fill(inbox, seed=seed, today=began.date(), night=number)
+        desk = Desk(expected, seed=seed)
+        self._growth.night((time.monotonic() - self._began) / 3600)
+        last = self._nights is not None and number + 1 >= self._nights
+        while clock.now() < began + (LENGTH if last else DAY):
+            self._look(desk, clock.now() - number * DAY)
+            time.sleep(_TICK_SECONDS)
+        with suppress(*AWAY):
+            self._say(number)
+
+    def _look(self, desk: Desk, now: datetime) -> None:
+        self._stage.hosts.keep_up()
+        with suppress(*AWAY):
+            desk.act(now)
+        for name, every, look in (
+            ("watch", _LOOK_SECONDS, self._watch.look),
+            ("growth", _LOOK_SECONDS, self._growth.look),
+            ("ledger", _LEDGER_SECONDS, self._watch.read_ledger),
+        ):
+            if time.monotonic() - self._looks.get(name, 0.0) >= every:
+                self._looks[name] = time.monotonic()
+                with suppress(*AWAY):
+                    look()
+
+    def _say(self, number: int) -> None:
+        lanes = self._stage.hosts.app.lanes
+        readings = probe.read(self._stage.broker, [queue for lane in lanes for queue in lane.queues])
+        fired = sum(line.count for line in self._watch.ledger if line.verdict == "fired")
+        self._console.print(
+            f"night {number + 1}: {(time.monotonic() - self._began) / 60:.1f} min, "
+            f"{sum(self._faults.made.values())} faults, {fired} slots fired, {len(self._watch.sent)} messages tallied, "
+            f"{sum(r.left for r in readings)} left in queues, {sum(r.dead for r in readings)} dead letters, "
+            f"{len(self._watch.beyond)} rows beyond their bound, "
+            f"{sum(self._stage.hosts.started_again.values())} processes started again",
+            soft_wrap=True,
+        )
+
+    def _befall(self) -> None:
+        while not self._over.wait(self._dice.uniform(0.5, 1.5) * self._pause):
+            self._faults.one()
+
+    def _tally(self) -> None:
+        actor, number = self._stage.hosts.app.actor("tally"), 0
+        dice = random.Random(f"tally {self._stage.plan.seed}")
+        while not self._over.wait(_TALLY_SECONDS):
+            number += 1
+            with suppress(*AWAY):
+                self._watch.sent[actor.send(number, dice.uniform(0, 1)).message_id] = number
+
+    def _end(self, since: datetime) -> Spans:
+        """No further fault, then no further slot; what is queued ends, banks are asked again, janitors pass."""
+        hosts = self._stage.hosts
+        self._faults.calm()
+        self._console.print("No further faults; everything ends …")
+        calm = clock.now()
+        hosts.app.actor("update_all_transactions").send()
+        self._settle()
+        until = clock.now()
+        time.sleep(clock.to_real(timedelta(minutes=2)).total_seconds() + 3)
+        for fleet in hosts.fleets:
+            fleet.stop_beats()
+        self._settle()
+        for janitor in application.janitors(hosts.app):
+            hosts.app.actor(janitor).send()
+        self._settle()
+        hosts.stop()
+        return Spans(since, until, calm)
+
+    def _settle(self) -> None:
+        """Until no queue has anything left but what the schedule just sent, or the time for it is over."""
+        ends, empty = time.monotonic() + _SETTLE_SECONDS, 0
+        queues = [queue for lane in self._stage.hosts.app.lanes for queue in lane.queues]
+        while time.monotonic() < ends and empty < 3:
+            self._stage.hosts.keep_up()
+            with suppress(*AWAY):
+                empty = 0 if any(one.left for one in probe.read(self._stage.broker, queues)) else empty + 1
+            time.sleep(_TICK_SECONDS)

@@ -1,0 +1,71 @@
+"""What a soak calls lost, doubled or stuck is seen when it happens."""
+
+from __future__ import annotations
+
+import json
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import func
+
+from books.models import AccountStatus, BankAccount
+from books.night.report import Line
+from books.night.world import World
+from fleet import app as application
+from fleet.broker import keys
+from fleet.storage import session
+from tests.conftest import Environment
+from tests.soak import invariants
+
+NOWHERE = Path("/nowhere")
+
+
+def red(lines: Any) -> dict[str, str]:
+    found: list[Line] = list(lines)
+    return {line.claim: line.which for line in found if line.verdict == "red"}
+
+
+def test_a_message_that_neither_ran_nor_is_a_dead_letter_is_lost(environment: Environment, tmp_path: Path) -> None:
+    broker, journal = application.process_broker(), tmp_path / "tally"
+    sent = {"a": 1, "b": 2, "c": 3}
+    journal.write_text("1\n1\n")
+    broker.client.zadd(keys.dead(broker.namespace, "soak"), {"b": 1})
+    assert red(invariants.tallied(broker, journal, sent)) == {
+        "messages sent that ran or stand in the dead letters": "message c"
+    }
+    journal.write_text("1\n1\n3\n")
+    assert red(invariants.tallied(broker, journal, sent)) == {}
+
+
+def test_what_left_the_house_twice_is_seen_in_the_sandboxs_own_records(tmp_path: Path) -> None:
+    gateway, mail = tmp_path / "gateway.jsonl", tmp_path / "mail.jsonl"
+    world = World("", "", "", "", NOWHERE, NOWHERE, gateway, mail)
+    charge = json.dumps({"reference": "subscription 3", "taken": True}) + "\n"
+    asked = json.dumps({"reference": "subscription 3", "taken": False}) + "\n"
+    told = json.dumps({"idempotency_key": "invoice-7"}) + "\n"
+    gateway.write_text(charge + asked + asked)
+    mail.write_text(told)
+    assert red(invariants.left_the_house(world)) == {}
+    gateway.write_text(charge + asked + charge)
+    mail.write_text(told + told)
+    assert red(invariants.left_the_house(world)) == {
+        "filings and charges, by the gateway's log": "subscription 3 2×",
+        "mails, by the mail server's journal": "invoice-7 2×",
+    }
+
+
+@pytest.mark.parametrize(("behind", "seen"), [(timedelta(seconds=90), True), (timedelta(seconds=30), False)])
+def test_a_row_that_says_running_longer_behind_its_lease_than_a_janitor_takes_is_seen(
+    migrated: Environment, behind: timedelta, seen: bool
+) -> None:
+    with session() as s:
+        row = BankAccount(
+            external_id=str(behind), name="n", currency="EUR", customer="c", status=AccountStatus.RUNNING,
+            lease_until=func.now() - behind,
+        )  # fmt: skip
+        s.add(row)
+        s.flush()
+        name = f"BankAccount {row.id}"
+    assert (name in invariants.beyond(timedelta(minutes=1))) == seen
