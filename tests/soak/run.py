@@ -1,8 +1,8 @@
 """Plays nights on repeat under faults, and says a line after each.
 
 The night's clock runs on through the days between: a cycle takes three times `seconds`, and faults do not wait for the
-evening. Each evening people leave fresh work. When the time is over no further fault is made, everything ends, banks
-are asked once more, janitors pass once, and only then is judged.
+evening. Each evening people leave fresh work. When the time is over no further fault is made, everything ends, janitors
+pass once, banks are asked once more, and only then is judged.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from fleet.clock import clock
 from fleet.errors import FleetError
 from tests.soak.faults import Faults
 from tests.soak.growth import Growth, Slope
-from tests.soak.invariants import Spans, Watch, judge
+from tests.soak.invariants import Spans, Watch, judge, lapse_leases
 from tests.soak.processes import Stage
 
 DAY = timedelta(days=1)
@@ -159,26 +159,26 @@ class Soak:
                 self._watch.sent[actor.send(number, dice.uniform(0, 1)).message_id] = number
 
     def _end(self, since: datetime) -> Spans:
-        """No further fault, then no further slot; what is queued ends, banks are asked again, janitors pass."""
+        """No further fault, then no further slot; what is queued ends, janitors pass, banks are asked again."""
         hosts = self._stage.hosts
         self._faults.calm()
         self._console.print("No further faults; everything ends …")
-        calm = clock.now()
-        hosts.app.actor("update_all_transactions").send()
-        self._settle()
-        until = clock.now()
-        time.sleep(clock.to_real(timedelta(minutes=2)).total_seconds() + 3)
+        until = calm = clock.now()
+        time.sleep(clock.to_real(timedelta(minutes=2)).total_seconds() + 3)  # the slot of that minute is judged
         for fleet in hosts.fleets:
             fleet.stop_beats()
-        self._settle()
+        hosts.app.actor("update_all_transactions").send()
+        on_lease = lapse_leases() if self._settle() else 0
         for janitor in application.janitors(hosts.app):
             hosts.app.actor(janitor).send()
         self._settle()
+        hosts.app.actor("update_all_transactions").send()
+        self._settle()
         hosts.stop()
-        return Spans(since, until, calm)
+        return Spans(since, until, calm, on_lease)
 
-    def _settle(self) -> None:
-        """Until no queue has anything left but what the schedule just sent, or the time for it is over."""
+    def _settle(self) -> bool:
+        """Until no queue has anything left, or the time for it is over; whether none has. No beat fires any more."""
         ends, empty = time.monotonic() + _SETTLE_SECONDS, 0
         queues = [queue for lane in self._stage.hosts.app.lanes for queue in lane.queues]
         while time.monotonic() < ends and empty < 3:
@@ -186,3 +186,4 @@ class Soak:
             with suppress(*AWAY):
                 empty = 0 if any(one.left for one in probe.read(self._stage.broker, queues)) else empty + 1
             time.sleep(_TICK_SECONDS)
+        return empty > 0
