@@ -167,7 +167,6 @@ class Soak:
         time.sleep(clock.to_real(timedelta(minutes=2)).total_seconds() + 3)  # the slot of that minute is judged
         for fleet in hosts.fleets:
             fleet.stop_beats()
-        hosts.app.actor("update_all_transactions").send()
         on_lease = lapse_leases() if self._settle() else 0
         for janitor in application.janitors(hosts.app):
             hosts.app.actor(janitor).send()
