@@ -10,6 +10,8 @@ from __future__ import annotations
 import random
 import threading
 import time
+from collections import Counter
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -17,12 +19,14 @@ from typing import Any
 
 import psutil
 import redis
+from dramatiq import DramatiqError
 from rich.console import Console
 from sqlalchemy.exc import SQLAlchemyError
 
 from books.night.desk import Desk, fill
 from books.night.plan import EVENING, LENGTH
 from books.night.report import Line
+from books.seeding import Expected
 from fleet import app as application
 from fleet import probe
 from fleet.broker import keys
@@ -34,7 +38,7 @@ from tests.soak.invariants import Spans, Watch, judge, lapse_leases
 from tests.soak.processes import Stage
 
 DAY = timedelta(days=1)
-AWAY = (redis.RedisError, SQLAlchemyError, FleetError, psutil.Error, OSError)
+AWAY = (redis.RedisError, SQLAlchemyError, FleetError, DramatiqError, psutil.Error, OSError)
 """What a look may raise while something is away on purpose."""
 _TICK_SECONDS, _LOOK_SECONDS, _LEDGER_SECONDS = 0.2, 10.0, 45.0
 _TALLY_SECONDS = 0.3
@@ -48,7 +52,8 @@ class Outcome:
 
     lines: list[Line]
     slopes: list[Slope]
-    faults: Faults
+    faults: Counter[str]
+    not_made: dict[str, str]
     started_again: dict[str, int]
     nights: int
     seconds: float
@@ -88,7 +93,8 @@ class Soak:
         lines = list(judge(self._stage, self._watch, spans))
         lasted = time.monotonic() - self._began
         again = dict(self._stage.hosts.started_again)
-        return Outcome(lines, self._growth.slopes(), self._faults, again, played, lasted, spans)
+        made, not_made = self._faults.made, self._faults.not_made
+        return Outcome(lines, self._growth.slopes(), made, not_made, again, played, lasted, spans)
 
     def _time_is_over(self, played: int) -> bool:
         if self._nights is not None:
@@ -109,8 +115,7 @@ class Soak:
         began = EVENING + number * DAY
         seed = self._stage.plan.seed + number
         inbox = self._stage.plan.folder / "inbox" / str(number)
-        expected = fill(inbox, seed=seed, today=began.date(), night=number)
-        desk = Desk(expected, seed=seed)
+        desk = Desk(self._filled(lambda: fill(inbox, seed=seed, today=began.date(), night=number)), seed=seed)
         self._growth.night((time.monotonic() - self._began) / 3600)
         last = self._nights is not None and number + 1 >= self._nights
         while clock.now() < began + (LENGTH if last else DAY):
@@ -118,6 +123,18 @@ class Soak:
             time.sleep(_TICK_SECONDS)
         with suppress(*AWAY):
             self._say(number)
+
+    def _filled(self, write: Callable[[], Expected]) -> Expected:
+        """The evening's rows, written in one transaction, as soon as the database lets it."""
+        ends = time.monotonic() + _START_SECONDS
+        while True:
+            try:
+                return write()
+            except SQLAlchemyError:
+                if time.monotonic() > ends:
+                    raise
+            self._stage.hosts.keep_up()
+            time.sleep(_TICK_SECONDS)
 
     def _look(self, desk: Desk, now: datetime) -> None:
         self._stage.hosts.keep_up()
