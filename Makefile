@@ -54,12 +54,13 @@ bench-peers: $(DEV_STAMP) $(PEERS:%=.venv/peers/%/.installed)  ## the same work 
 	.venv/peers/$*/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r $<
 	@touch $@
 
-check: $(DEV_STAMP)  ## ruff, mypy, import-linter, fleet check
+check: $(DEV_STAMP)  ## ruff, mypy, import-linter, fleet check, known faults of what is locked
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/fleet check
+	$(BIN)/python -m tests.dependency_audit requirements.txt requirements-dev.txt
 
 $(RUN_STAMP): requirements.txt pyproject.toml
 	$(PYTHON) -m venv .venv

@@ -121,6 +121,7 @@ class _Replica:
         """Beat until told to resign, from when Redis answers."""
         wait_for_broker(
             self._broker,
+            "beat",
             self._resigned,
             lambda error: log.error("beat_waits_for_redis", error=str(error), tries_again_every="1s"),
         )

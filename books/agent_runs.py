@@ -98,7 +98,9 @@ def _call(journal: Journal, run: AgentRun, call: dict[str, Any]) -> Message:
 
     given = {"arguments": call["function"]["arguments"]}
     found = journal.step("tool", name, given | {"customer": run.customer}, given, look_up)
-    return {"role": "tool", "tool_call_id": call["id"], "content": json.dumps(found, ensure_ascii=False)}
+    # A stored answer comes back with its keys in JSONB's order, which would make another question of the next turn.
+    content = json.dumps(found, ensure_ascii=False, sort_keys=True)
+    return {"role": "tool", "tool_call_id": call["id"], "content": content}
 
 
 def _offered() -> list[dict[str, Any]]:

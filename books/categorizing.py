@@ -2,8 +2,8 @@
 
 Rows without a category are a backlog that chunks drain. A chunk takes up to its number of rows round-robin by customer,
 also those that were born a moment ago; sorts by keyword in a statement a category, in the transaction that locks them;
-and asks the model for the others, one after the other. What it does not come to (`books.chunks` says when a chunk ends)
-it gives back.
+and asks the model for some of the others, one after the other. What it does not come to (`books.chunks` says when a
+chunk ends) it gives back.
 
 A taken row is its message's alone until `sorting_until`, moved on before each question, so two chains never ask for the
 same row; a chunk that was killed has its rows back when its message comes again, and others have them when that instant
@@ -38,6 +38,7 @@ log = get_logger(__name__)
 
 NAME = "categorize_uncategorized_transactions"
 TAKEN_FOR = timedelta(minutes=5)  # real: longer than a question usually takes; one that takes longer is asked twice
+ASKED_MOST = 20  # taken for a question: what a chunk's time holds; the next chain asks for the others meanwhile
 _UNSYNCED = {"synchronize_session": False}
 _SAID_AT_MOST = 300
 
@@ -108,38 +109,45 @@ def _text(row: Transaction) -> str:
 
 
 def _take(size: int, token: str, known: Categories) -> tuple[int, list[int]]:
-    """Sort rows by keyword, and take the others for a message: how many it sorted, and the ids of those it took.
+    """Sort rows by keyword, and take some of the others for a message: how many it sorted, and the ids it took.
 
     They are rows in turns by customer, behind those that this very message held when its worker died.
     """
-    chosen = turns.step(NAME, lambda s, last: _choose(s, last or "", size)) or []
+    held = update(Transaction).where(_HELD, Transaction.sorting_message == token).returning(Transaction.id)
     with session() as s:
-        held = select(Transaction).where(_HELD, Transaction.sorting_message == token)
-        free = select(Transaction).where(Transaction.id.in_(chosen), _FREE)
-        rows = [*s.scalars(held), *s.scalars(free.with_for_update(skip_locked=True))]
-        matched = {row.id: known.find(_text(row)) for row in rows}
-        sorted_by_rule = _set(s, matched)
-        in_turns = {row_id: number for number, row_id in enumerate(chosen)}
-        unmatched = [row_id for row_id, category in matched.items() if category is None]
-        unmatched.sort(key=lambda row_id: in_turns.get(row_id, -1))
-        taken = {"sorting_message": token, "sorting_until": func.now() + TAKEN_FOR}
-        ours = update(Transaction).where(Transaction.id.in_(unmatched))
-        s.execute(ours.values(**taken), execution_options=_UNSYNCED)
-    return sorted_by_rule, unmatched
+        own = list(s.scalars(held.values(sorting_until=func.now() + TAKEN_FOR), execution_options=_UNSYNCED))
+    taken = turns.step(NAME, lambda s, last: _taken(s, last or "", size, token, known))
+    sorted_by_rule, unmatched = taken if taken is not None else (0, [])
+    return sorted_by_rule, [*own, *unmatched]
 
 
-def _choose(s: Session, last: str, size: int) -> tuple[str, list[int]] | None:
-    """The customers behind `last`, around to it, who have rows that are free; an equal share of each, in turns."""
+def _taken(s: Session, last: str, size: int, token: str, known: Categories) -> tuple[str, tuple[int, list[int]]] | None:
+    """What is taken behind a customer, and of whom the last of it is."""
+    chosen = _choose(s, last, size)
+    if not chosen:
+        return None
+    free = select(Transaction).where(Transaction.id.in_(chosen), _FREE).with_for_update(skip_locked=True)
+    matched = {row.id: known.find(_text(row)) for row in s.scalars(free)}
+    sorted_by_rule = _set(s, matched)
+    unmatched = [row_id for row_id in chosen if row_id in matched and matched[row_id] is None]
+    asked = unmatched[:ASKED_MOST]
+    ours = update(Transaction).where(Transaction.id.in_(asked))
+    taken = {"sorting_message": token, "sorting_until": func.now() + TAKEN_FOR}
+    s.execute(ours.values(**taken), execution_options=_UNSYNCED)
+    end = asked[-1] if len(asked) < len(unmatched) else next(reversed(chosen))
+    return chosen[end], (sorted_by_rule, asked)
+
+
+def _choose(s: Session, last: str, size: int) -> dict[int, str]:
+    """Rows that are free of the customers behind `last`, around to it: an equal share of each, in turns; whose."""
     whose = list(s.scalars(_WHOSE, {"last": last, "size": size}))
     if len(whose) < size:  # around: from the first one on
         whose += [one for one in s.scalars(_WHOSE, {"last": "", "size": size - len(whose)}) if one not in whose]
-    if not whose:
-        return None
-    shares: dict[str, list[int]] = {}
-    for customer, row_id in s.execute(_SHARES, {"customers": whose, "share": -(-size // len(whose))}):
-        shares.setdefault(customer, []).append(row_id)
-    in_turns = chain.from_iterable(zip_longest(*(shares.get(customer, []) for customer in whose)))
-    return whose[-1], [row_id for row_id in in_turns if row_id is not None][:size]
+    shares: dict[str, list[int]] = {customer: [] for customer in whose}
+    for customer, row_id in s.execute(_SHARES, {"customers": whose, "share": -(-size // max(1, len(whose)))}):
+        shares[customer].append(row_id)
+    turn = zip_longest(*([(row_id, customer) for row_id in rows] for customer, rows in shares.items()))
+    return dict(list(filter(None, chain.from_iterable(turn)))[:size])
 
 
 def _set(s: Session, matched: Mapping[int, int | None]) -> int:

@@ -41,8 +41,11 @@ def main() -> None:
     os.environ["FLEET_NAMESPACE"] = "night"
     from fleet import app as application
     from fleet import clock, local
+    from fleet.console import tokens
     from fleet.storage import database
     from tests.console import staged
+
+    secret, os.environ["FLEET_CONSOLE_TOKENS"] = tokens.draw("ann", "operate")
 
     with tempfile.TemporaryDirectory(prefix="fleet-shots-") as folder, local.servers(ROOT, Path(folder)):
         app = application.load(ROOT)
@@ -51,7 +54,7 @@ def main() -> None:
         command = [sys.executable, "-m", "fleet", "--app", str(ROOT), "console", "--port", "0"]
         console = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True)
         try:
-            _take(_address(console))
+            _take(_address(console), secret)
         finally:
             console.terminate()
             console.wait(10)
@@ -66,7 +69,7 @@ def _address(console: subprocess.Popen[str]) -> str:
     raise SystemExit(f"The console ended with {console.wait()}.")
 
 
-def _take(url: str) -> None:
+def _take(url: str, secret: str) -> None:
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as started:
@@ -75,7 +78,9 @@ def _take(url: str) -> None:
             wanted: Any = {"viewport": {"width": width, "height": height}, "color_scheme": scheme}
             context = chromium.new_context(**wanted)
             page = context.new_page()
-            page.goto(url + path)
+            page.goto(url + path)  # which leads to the login, and from there back
+            page.get_by_label("Token").fill(secret)
+            page.get_by_role("button", name="Log in").click()
             page.wait_for_timeout(2_500)  # a live page has had its first part by then
             file = ROOT / "docs" / f"console-{name}.png"
             page.screenshot(path=str(file), full_page=whole)

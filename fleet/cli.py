@@ -15,6 +15,7 @@ import typer
 
 from fleet import app as application
 from fleet import (
+    cli_acl,
     cli_balance,
     cli_beat,
     cli_broker,
@@ -145,7 +146,7 @@ def check(
     app = _start()
     judge(app)
     if recorded:
-        require_broker(application.process_broker())
+        require_broker(application.process_broker(), "console")
     for warning in overlaps(app, application.process_broker() if recorded else None):
         typer.echo(f"warning: {warning}", err=True)
     if against is not None:
@@ -162,7 +163,7 @@ def _roll(app: application.App, against: Path, look: bool) -> None:
 
     broker = application.process_broker()
     if look:
-        require_broker(broker)
+        require_broker(broker, "console")
     waiting = (lambda queue, actor: messages_of(broker, queue, actor)) if look else None
     found = [*findings(read(against), manifest_of(app), app.root, waiting)]
     if found:
@@ -203,11 +204,8 @@ def _advice(app: application.App) -> object:
         return advice_table(app, judged(app, connection))
 
 
-cli_beat.add_to(cli)
-cli_doctor.add_to(cli)
-cli_night.add_to(cli)
-cli_pgstat.add_to(cli)
-cli_steps.add_to(cli)
+for commands in (cli_acl, cli_beat, cli_doctor, cli_night, cli_pgstat, cli_steps):
+    commands.add_to(cli)
 
 
 @cli.command()
@@ -218,18 +216,18 @@ def status(
     ] = None,
 ) -> None:
     """What runs now: lanes, queues, who leads."""
-    from fleet.servers import require_broker
+    from fleet.servers import require_broker, require_redis
     from fleet.views import status_tables
     from fleet.workers.presence import require_here
 
     app = _start()
     broker = application.process_broker()
-    require_broker(broker)
-    if require is None:
-        _print(*status_tables(app, broker))
-    else:
-        name = require if require == "beat" else app.lane(require).name
-        require_here(broker.client, broker.namespace, name)
+    if require is not None:
+        require_redis(broker.client)  # a healthcheck has its container's user, whatever its role
+        require_here(broker.client, broker.namespace, "beat" if require == "beat" else app.lane(require).name)
+        return
+    require_broker(broker, "console")
+    _print(*status_tables(app, broker))
 
 
 @cli.command()

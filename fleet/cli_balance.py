@@ -15,8 +15,9 @@ import typer
 from fleet import allowance, audit
 from fleet.app import App, process_broker
 from fleet.clock import clock
-from fleet.declarations import Entry, reason_says_something
+from fleet.declarations import Entry
 from fleet.errors import DeclarationInvalid
+from fleet.reasons import reason_says_something
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -94,7 +95,7 @@ def _open(context: typer.Context) -> App:
     from fleet.servers import require_broker
 
     app: App = context.obj()
-    require_broker(process_broker())
+    require_broker(process_broker(), "console")
     return app
 
 

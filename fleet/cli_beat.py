@@ -13,8 +13,9 @@ from rich.console import Console
 
 from fleet import audit, by_hand, views
 from fleet.app import App, process_broker, settings
-from fleet.declarations import Entry, reason_says_something
+from fleet.declarations import Entry
 from fleet.errors import DeclarationInvalid, FleetError
+from fleet.reasons import reason_says_something
 from fleet.servers import require_broker
 
 EntryArgument = Annotated[str, typer.Argument(metavar="ENTRY", help="The entry's name, as `fleet schedule` shows it.")]
@@ -103,7 +104,7 @@ def _noted(what: str, entry: str, by: str | None, because: str, before: by_hand.
 
 
 def _require_redis() -> None:
-    require_broker(process_broker())
+    require_broker(process_broker(), "console")
 
 
 def _paused() -> tuple[dict[str, by_hand.Pause], str | None]:

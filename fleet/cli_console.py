@@ -38,7 +38,7 @@ def console(
 
     app: App = context.obj()
     configured = settings()
-    require_broker(process_broker())
+    require_broker(process_broker(), "console")
     listens = host or configured.console_host
     serve(app, configured, listens, configured.console_port if port is None else port)
 

@@ -77,7 +77,9 @@ def show(
     if letter is None:
         raise NotDeclared("dead letter", message, (one.id for one in islice(letters(process_broker(), queues), 5)))
     told = {**letter.details, "queue": letter.queue, "actor": letter.actor, "died": letter.died.isoformat()}
-    if letter.message is not None:
+    if letter.sealed:
+        told["arguments"] = "sealed: no key in FLEET_PAYLOAD_KEYS here opens them; `fleet dead requeue` works without"
+    elif letter.message is not None:
         told |= {"args": letter.message.args, "kwargs": letter.message.kwargs}
         if not letter.details:  # a stock worker's
             told |= {"exception": letter.exception, "traceback": letter.message.options.get("traceback")}
@@ -200,7 +202,7 @@ def _hours(given: float | None) -> timedelta | None:
 
 
 def _queues(app: App, queue: str | None) -> list[str]:
-    require_broker(process_broker())
+    require_broker(process_broker(), "console")
     known = [name for lane in app.lanes for name in lane.queues]
     if queue is not None and queue not in known:
         raise NotDeclared("queue", queue, known)
@@ -223,7 +225,8 @@ def _show(chosen: Sequence[DeadLetter], title: str) -> None:
     for letter in chosen:
         attempts = str(letter.details.get("attempts", "-"))
         died = f"{letter.died:%Y-%m-%d %H:%M:%S}"
-        table.add_row(died, letter.queue, letter.actor, letter.reason, letter.exception[:60], attempts, letter.id)
+        actor = letter.actor + (" (sealed)" if letter.sealed else "")
+        table.add_row(died, letter.queue, actor, letter.reason, letter.exception[:60], attempts, letter.id)
     console = Console()
     (console if console.is_terminal else Console(width=180)).print(table)
 

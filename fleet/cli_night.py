@@ -41,7 +41,7 @@ def night(context: typer.Context, svg: SvgOption = None, text: TextOption = Fals
     from fleet.night_plan import tonight
 
     app: App = context.obj()
-    require_broker(process_broker())
+    require_broker(process_broker(), "console")
     _show(tonight(app, process_broker()), svg, text)
 
 
@@ -75,7 +75,7 @@ def explain(
 ) -> None:
     """Why is this waiting, and what happens next: in at most ten lines. A name that means several is told as each."""
     app: App = context.obj()
-    require_broker(process_broker())
+    require_broker(process_broker(), "console")
     for one in _explained(app, wanted):
         typer.echo(f"{one.kind} {one.name}")
         for line in one.lines:

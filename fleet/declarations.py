@@ -15,6 +15,7 @@ from typing import Literal, get_args
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from fleet.errors import BudgetInvalid, DeclarationInvalid
+from fleet.reasons import reason_says_something
 
 ZERO = timedelta(0)
 PAST_DRAIN = timedelta(seconds=15)  # what whoever stops a lane gives it beyond its drain: the supervisor's last steps
@@ -23,21 +24,6 @@ DEAD_KEPT_FOR = timedelta(days=14)
 DEAD_KEPT_MOST = 100_000
 CATCH_UP_MOST = 1_000  # one script sends them all
 ELASTIC_CHAINS_MOST = 64
-# A reason made only of these words restates the number beside it.
-_FILLER = """
-a an the is are be of at for it its this that to as we so because budget soft hard limit timeout deadline
-default value time long enough ok fine good second seconds minute minutes hour hours s m h min mins sec
-secs max maximum most least about around allowed allow needed
-one two three four five six seven eight nine ten fifteen twenty thirty forty fifty sixty ninety hundred thousand half
-"""
-_EMPTY_WORDS = frozenset(_FILLER.split())
-
-
-def reason_says_something(because: object) -> bool:
-    """Whether a reason is a text that holds at least two words beyond numbers, units and filler."""
-    text = because.lower() if isinstance(because, str) else ""
-    words = [word for word in re.findall(r"[^\W\d_]+", text) if word not in _EMPTY_WORDS]
-    return len(words) >= 2
 
 
 def _above_zero(value: object) -> bool:

@@ -8,6 +8,7 @@ problem, and what would be asked of it is left out.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 
 import redis
 from sqlalchemy.exc import SQLAlchemyError
@@ -15,8 +16,9 @@ from sqlalchemy.exc import SQLAlchemyError
 from fleet import doctor_fleet, doctor_postgres, doctor_redis
 from fleet.app import App
 from fleet.broker import FleetBroker
+from fleet.broker.grants import ROLES
 from fleet.diagnosis import Finding, problem, warning
-from fleet.errors import FleetError
+from fleet.errors import FleetError, ServerRefused
 from fleet.servers import require_broker, require_postgres
 from fleet.settings import Settings
 from fleet.storage.engine import unpooled
@@ -31,7 +33,7 @@ def examine(app: App, broker: FleetBroker, settings: Settings) -> Iterator[Findi
 
 def _redis(app: App, broker: FleetBroker) -> Iterator[Finding]:
     try:
-        require_broker(broker)
+        _require_some_role(broker)
     except FleetError as error:
         yield _refused("redis", error)
         return
@@ -41,6 +43,18 @@ def _redis(app: App, broker: FleetBroker) -> Iterator[Finding]:
     yield from _looked("redis", lambda: doctor_fleet.clock_of_redis(client))
     yield from _looked("fleet", lambda: doctor_fleet.keys_of(app, client, broker.namespace))
     yield from _looked("fleet", lambda: doctor_fleet.catalogue_of(app, broker))
+
+
+def _require_some_role(broker: FleetBroker) -> None:
+    """Whoever asks may have the rights of one role only; what that one lacks its own process names at its start."""
+    try:
+        require_broker(broker)
+    except ServerRefused as refused:
+        for role in ROLES:
+            with suppress(ServerRefused):
+                require_broker(broker, role)
+                return
+        raise refused from None
 
 
 def _postgres(app: App, settings: Settings) -> Iterator[Finding]:

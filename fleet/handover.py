@@ -20,7 +20,6 @@ from operator import attrgetter
 from typing import Any
 
 import redis
-from dramatiq.message import Message
 from sqlalchemy import BigInteger, Connection, Select, any_, func, literal, select, update
 from sqlalchemy.dialects.postgresql import ARRAY
 
@@ -28,6 +27,7 @@ from fleet.broker import FleetBroker
 from fleet.broker.broker import NotAccepted
 from fleet.broker.sealing import chunks
 from fleet.clock import clock
+from fleet.payloads import as_it_lies
 from fleet.storage.tables import OutboxRow
 
 # Real time. `appendfsync everysec` may lose two seconds, a replica lags for ten (`min-replicas-max-lag`) by default.
@@ -166,7 +166,7 @@ def _concerns_all(error: NotAccepted) -> bool:
 def _call_after_hooks(broker: FleetBroker, rows: Iterable[Row]) -> None:
     if broker._hooks_of("after_enqueue"):
         for row in rows:
-            broker.emit_after("enqueue", Message.decode(row.message), row.delay)
+            broker.emit_after("enqueue", as_it_lies(row.message), row.delay)
 
 
 def settle(connection: Connection, done: HandedOver) -> None:

@@ -9,7 +9,8 @@ outbox, retries, dead letters and exports write too. Without keys the bytes are 
 
 Not guaranteed: anything about what else a message shows, its queue, actor, entry, size and times; nor about dead
 letters' exceptions, which stand beside the letter for a person to read. On failure: a message that no key here opens
-raises `PayloadSealed`; a worker makes it a dead letter, whole, that can be requeued once it has the key.
+raises `PayloadSealed`; a worker makes it a dead letter, whole, that can be requeued once it has the key. Who moves
+messages and runs none (dead letters, the outbox's relay) moves what is sealed without a key.
 """
 
 from __future__ import annotations
@@ -19,7 +20,9 @@ from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from dramatiq import Message
 from dramatiq.encoder import JSONEncoder, MessageData
+from dramatiq.errors import DecodeError
 
 from fleet.errors import FleetError, SettingsInvalid
 
@@ -59,8 +62,9 @@ class PayloadEncoder(JSONEncoder):
         assert self._cipher is not None
         options = dict(data["options"])
         inner = [data["message_id"], data["actor_name"], data["args"], data["kwargs"], options.pop(_TRACEBACK, None)]
-        options[SEALED] = self._cipher.encrypt(super().encode(inner)).decode()  # type: ignore[arg-type]
-        return super().encode({**data, "args": (), "kwargs": {}, "options": options})
+        token = self._cipher.encrypt(super().encode(inner)).decode()  # type: ignore[arg-type]
+        # First, since who reads a long message's end alone (the probe) looks there for when it was due.
+        return super().encode({**data, "args": (), "kwargs": {}, "options": {SEALED: token, **options}})
 
     def decode(self, data: bytes) -> MessageData:
         message = super().decode(data)
@@ -88,6 +92,29 @@ class PayloadEncoder(JSONEncoder):
         if traceback is not None:
             rest[_TRACEBACK] = traceback
         return {**message, "args": args, "kwargs": kwargs, "options": rest}
+
+
+def as_it_lies(body: bytes) -> Message[Any]:
+    """A message for who moves it and runs nothing: one that no key here opens keeps its seal, and has no arguments.
+
+    Raises what `Message.decode` raises for any other that cannot be read.
+    """
+    try:
+        return Message.decode(body)
+    except DecodeError as error:
+        if not isinstance(error.error, PayloadSealed):
+            raise
+        return Message(**JSONEncoder().decode(body))
+
+
+def is_sealed(message: Message[Any]) -> bool:
+    """Whether a message is still sealed: `as_it_lies` could not open it."""
+    return SEALED in message.options
+
+
+def as_it_lay(message: Message[Any]) -> bytes:
+    """The bytes of a message that `as_it_lies` gave: what is still sealed under the seal that it has."""
+    return JSONEncoder().encode(message.asdict()) if is_sealed(message) else message.encode()
 
 
 def cipher_of(keys: Sequence[str]) -> MultiFernet | None:

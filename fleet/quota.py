@@ -32,9 +32,9 @@ import redis
 from fleet import deadline, wire
 from fleet.broker import FleetBroker, keys
 from fleet.clock import clock
-from fleet.declarations import reason_says_something
 from fleet.errors import DeclarationInvalid, NotDeclared, RetryLater
 from fleet.logs import get_logger
+from fleet.reasons import reason_says_something
 
 log = get_logger(__name__)
 

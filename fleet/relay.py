@@ -19,13 +19,13 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
-from dramatiq.message import Message
 from sqlalchemy import ColumnElement, Engine, Select, delete, func, select, update
 
 from fleet.broker import FleetBroker, keys
 from fleet.broker.sealing import CHUNK, LARGEST_MESSAGE
 from fleet.handover import LONGEST_PAUSE, HandedOver, Row, any_of, hand_over, settle, take, unsent
 from fleet.logs import get_logger
+from fleet.payloads import as_it_lies
 from fleet.storage.tables import OutboxRow
 
 log = get_logger(__name__)
@@ -107,7 +107,7 @@ def _unfit(broker: FleetBroker, row: Row) -> str | None:
     if broker.lanes and row.queue not in broker.lanes:
         return f"No lane of this fleet serves the queue {row.queue!r}; deploy one that does, or discard the row."
     try:
-        decoded = Message.decode(row.message)
+        decoded = as_it_lies(row.message)  # it goes on as it is, sealed or not
         if decoded.options["redis_message_id"] != row.redis_id:
             return f"The message is sealed under another id than its row's, {row.redis_id}."
     except Exception as error:  # what an encoder of another version wrote may break this one's in any way

@@ -15,7 +15,9 @@ from sqlalchemy import Engine, text
 from sqlalchemy.exc import OperationalError
 
 from fleet.broker import FleetBroker
-from fleet.broker.rights import refusal, require_rights
+from fleet.broker.grants import Role
+from fleet.broker.rights import refusal, require_rights, require_role
+from fleet.broker.roles import own_of
 from fleet.errors import ServerRefused, ServerTooOld, ServerUnreachable
 
 OLDEST_REDIS = (7, 0)  # scripts that may run when memory is full
@@ -23,17 +25,23 @@ _AGAIN_SECONDS = 1.0
 OLDEST_POSTGRES = 14  # what SQLAlchemy 2.1 and the migrations are tested on
 
 
-def require_broker(broker: FleetBroker) -> None:
-    """Raise `ServerUnreachable`, `ServerTooOld` or `ServerRefused` unless the engine can work on the broker's Redis."""
+def require_broker(broker: FleetBroker, role: Role | None = None) -> None:
+    """Raise `ServerUnreachable`, `ServerTooOld` or `ServerRefused` unless the engine can work on the broker's Redis.
+
+    Its user must have the rights of the role, or all of the engine's where none is given.
+    """
     require_redis(broker.client)
     try:
-        require_rights(broker.client, broker.own_scripts, broker.namespace)
+        if role is None:
+            require_rights(broker.client, broker.own_scripts, broker.namespace)
+        else:
+            require_role(broker.client, broker.own_scripts, role, own_of(broker))
     except (redis.RedisError, OSError) as error:
         raise _unreachable(broker.client, error) from None
 
 
 def wait_for_broker(
-    broker: FleetBroker, stopped: threading.Event, waits: Callable[[ServerUnreachable], object]
+    broker: FleetBroker, role: Role, stopped: threading.Event, waits: Callable[[ServerUnreachable], object]
 ) -> None:
     """Return when `require_broker` is content, or `stopped` is set; `waits` hears once that Redis does not answer.
 
@@ -42,7 +50,7 @@ def wait_for_broker(
     said = False
     while not stopped.is_set():
         try:
-            require_broker(broker)
+            require_broker(broker, role)
             return
         except ServerUnreachable as error:
             if not said:

@@ -30,45 +30,68 @@ class Settings(BaseSettings):
     model_config = SettingsConfigDict(env_prefix="FLEET_", frozen=True, extra="ignore")
 
     redis_url: str | None = Field(default=None, repr=False)
+    """Where Redis or Valkey is: `redis://`, `rediss://`, `unix://`, or Sentinel's; see redis.md."""
     database_url: str | None = Field(default=None, repr=False)
+    """Where PostgreSQL is; without one an application keeps no records and slots have no second line."""
     namespace: str = "dramatiq"
+    """What every key in Redis begins with; stock Dramatiq's is the default."""
     database_pool: int = Field(default=16, ge=1)
+    """How many connections to PostgreSQL a process opens at most."""
 
     clock_origin: datetime | None = None
+    """The night instant that a played night begins at; only with the two below."""
     clock_anchor: datetime | None = None
+    """The real instant at which that is."""
     clock_rate: float = Field(default=1.0, gt=0)
+    """How many night seconds a real second is."""
 
     leader_ttl: timedelta = timedelta(seconds=6)
+    """The term of a leading beat: how long after a kill the next one leads, at the latest."""
     leader_renewal: timedelta = timedelta(seconds=2)
+    """How often it is renewed; twice that and half a second must fit into a term."""
 
-    # How long a worker process must be silent before others take it for dead.
     lost_after: timedelta = timedelta(seconds=30)
+    """How long a worker process must be silent before others take it for dead."""
 
-    # Whoever starts a process and wants it to end with him puts his process id here.
     parent: int | None = None
+    """Whoever starts a process and wants it to end with him puts his process id here."""
     metrics_host: str = "127.0.0.1"
-    metrics_port: int = Field(default=0, ge=0, le=65535)  # 0: a free one; a probe from outside needs a fixed one
+    """The address at which a lane and a beat serve `/metrics`, `/healthz` and `/readyz`."""
+    metrics_port: int = Field(default=0, ge=0, le=65535)
+    """Its port. 0 is a free one; a probe from outside needs a fixed one."""
     log_format: Literal["console", "json"] = "console"
+    """How a line of the log is written: for a terminal, or as JSON."""
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
+    """From which level on lines are written."""
     sentry_dsn: str | None = Field(default=None, repr=False)
+    """Where Sentry is told; nobody is without it."""
     sentry_environment: str = "production"
-    sentry_traces_sample_rate: float = Field(default=0.0, ge=0, le=1)  # 0: no tracing
+    """What Sentry calls this fleet's environment."""
+    sentry_traces_sample_rate: float = Field(default=0.0, ge=0, le=1)
+    """The share of messages that are traced; 0 traces none."""
 
-    # Fernet keys with commas between: the first seals what messages carry, all of them open it (fleet.payloads).
     payload_keys: Annotated[tuple[str, ...], NoDecode] = Field(default=(), repr=False)
-    payload_seal: bool = True  # False: open only, while a roll-out has senders whose workers know no key yet
+    """Fernet keys with commas between: the first seals what messages carry, all of them open it."""
+    payload_seal: bool = True
+    """False opens only, while a roll-out has senders whose workers know no key yet."""
 
-    # The console (`fleet console`). The tokens are digests; whose addresses may say what a proxy says of a request.
     console_host: str = "127.0.0.1"
+    """The address of `fleet console`; beyond loopback it wants tokens."""
     console_port: int = Field(default=8310, ge=0, le=65535)
+    """Its port."""
     console_tokens: str | None = Field(default=None, repr=False)
+    """Who may see it and who may act, by digests of tokens, parted by `;`; see console.md."""
     console_tokens_file: Path | None = None
+    """A file with the same, a line a person."""
     console_proxies: str = ""
+    """The addresses of proxies, with commas between, that may say what they say of a request."""
 
-    # What systemd tells its services, by systemd's own names.
     notify_socket: str | None = Field(default=None, validation_alias="NOTIFY_SOCKET")
+    """What systemd tells its services: where to say that they are ready."""
     watchdog_usec: int | None = Field(default=None, validation_alias="WATCHDOG_USEC")
+    """What systemd tells its services: how often it wants to hear of them."""
     watchdog_pid: int | None = Field(default=None, validation_alias="WATCHDOG_PID")
+    """What systemd tells its services: of which process."""
 
     @field_validator("clock_origin", "clock_anchor")
     @classmethod

@@ -8,8 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import timedelta
 
-from fleet.declarations import ZERO, reason_says_something
+from fleet.declarations import ZERO
 from fleet.errors import DeclarationInvalid
+from fleet.reasons import reason_says_something
 
 _MINUTE = timedelta(minutes=1)
 

@@ -9,7 +9,7 @@ from typing import Any
 from sqlalchemy import ForeignKey, Index, UniqueConstraint, func, text
 from sqlalchemy.orm import Mapped, mapped_column
 
-from books.models.base import Base
+from books.models.base import Base, shown_as_runs
 from fleet.storage.leases import Lease
 
 
@@ -36,6 +36,7 @@ class AgentRun(Lease, Base):
 
     __tablename__ = "agent_runs"
     __table_args__ = (
+        *shown_as_runs("agent_runs", "coalesce(finished_at, started_at, queued_at)"),
         Index("ix_agent_runs_evals", "customer", "id", postgresql_where=text("kind = 'eval' AND status = 'queued'")),
     )
 

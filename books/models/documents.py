@@ -8,7 +8,7 @@ from enum import StrEnum
 from sqlalchemy import ForeignKey, Index, false, func, text
 from sqlalchemy.orm import Mapped, mapped_column
 
-from books.models.base import Base
+from books.models.base import Base, shown_as_runs
 from fleet.storage.leases import Lease
 
 
@@ -28,6 +28,7 @@ class UploadBatch(Lease, Base):
     """
 
     __tablename__ = "upload_batches"
+    __table_args__ = shown_as_runs("upload_batches", "coalesce(finished_at, started_at, queued_at)")
 
     id: Mapped[int] = mapped_column(primary_key=True)
     status: Mapped[str] = mapped_column(index=True, default=BatchStatus.QUEUED, server_default=BatchStatus.QUEUED)

@@ -8,7 +8,7 @@ from enum import StrEnum
 from sqlalchemy import ForeignKey, UniqueConstraint, func
 from sqlalchemy.orm import Mapped, mapped_column
 
-from books.models.base import Base
+from books.models.base import Base, shown_as_runs
 from fleet.storage.leases import Lease
 
 
@@ -28,6 +28,7 @@ class ImportJob(Lease, Base):
     """
 
     __tablename__ = "import_jobs"
+    __table_args__ = shown_as_runs("import_jobs", "coalesce(finished_at, started_at, queued_at)")
 
     id: Mapped[int] = mapped_column(primary_key=True)
     account_id: Mapped[int] = mapped_column(ForeignKey("bank_accounts.id"))

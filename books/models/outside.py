@@ -9,7 +9,7 @@ from typing import Any
 from sqlalchemy import UniqueConstraint, func
 from sqlalchemy.orm import Mapped, mapped_column
 
-from books.models.base import Base
+from books.models.base import Base, shown_as_runs
 from fleet.storage.leases import Lease
 
 
@@ -37,7 +37,10 @@ class OutsideEffect(Lease, Base):
     """
 
     __tablename__ = "outside_effects"
-    __table_args__ = (UniqueConstraint("kind", "subject"),)
+    __table_args__ = (
+        UniqueConstraint("kind", "subject"),
+        *shown_as_runs("outside_effects", "coalesce(finished_at, started_at, intended_at)"),
+    )
 
     id: Mapped[int] = mapped_column(primary_key=True)
     kind: Mapped[str]

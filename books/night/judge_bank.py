@@ -32,7 +32,8 @@ def judge(plan: Plan, world: World, expected: Expected, crash: Crash | None) -> 
         accounts = s.scalars(select(BankAccount).where(BankAccount.id.in_(expected.accounts))).all()
     yield from _accounts(plan, accounts, served)
     yield from judge_transactions(accounts, served)
-    yield from _crash(crash)
+    if plan.crashes:
+        yield from _crash(crash)
     yield said(
         SECTION, "faults the bank made", ", ".join(f"{kind} {n}" for kind, n in truth["faults"].items()) or "none"
     )

@@ -28,6 +28,7 @@ from fleet.broker import keys
 from fleet.broker.broker import FleetBroker
 from fleet.clock import clock
 from fleet.declarations import DEAD_KEPT_FOR, DEAD_KEPT_MOST
+from fleet.payloads import as_it_lay, as_it_lies, is_sealed
 
 PAGE = 200
 _TRIMMED_A_CALL = 500
@@ -66,6 +67,11 @@ class DeadLetter:
     @property
     def actor(self) -> str:
         return self.message.actor_name if self.message else str(self.details.get("actor", "?"))
+
+    @property
+    def sealed(self) -> bool:
+        """Whether its arguments are encrypted and no key here opens them; it can be moved all the same."""
+        return self.message is not None and is_sealed(self.message)
 
     @property
     def reason(self) -> str:
@@ -215,7 +221,7 @@ def discard(broker: FleetBroker, places: Iterable[Place]) -> Iterator[int]:
 def _fresh(queue: str, message: Message[Any]) -> bytes:
     options = {name: value for name, value in message.options.items() if name not in _RESET}
     options[wire.DUE_AT] = wire.to_ms(clock.real_now())
-    return Message(
+    fresh: Message[Any] = Message(
         queue_name=queue,
         actor_name=message.actor_name,
         args=message.args,
@@ -223,7 +229,8 @@ def _fresh(queue: str, message: Message[Any]) -> bytes:
         options=options,
         message_id=message.message_id,
         message_timestamp=message.message_timestamp,
-    ).encode()
+    )
+    return as_it_lay(fresh)
 
 
 def _read(broker: FleetBroker, queue: str, ids: Sequence[bytes]) -> Iterator[DeadLetter]:
@@ -242,7 +249,7 @@ def _read(broker: FleetBroker, queue: str, ids: Sequence[bytes]) -> Iterator[Dea
 
 def _message(body: bytes | None) -> Message[Any] | None:
     try:
-        return Message.decode(body or b"")
+        return as_it_lies(body or b"")
     except (DecodeError, TypeError, KeyError):
         return None
 

@@ -1,4 +1,4 @@
-"""Whether the URL's user may do all that the engine does, and what to say where it may not.
+"""Whether the URL's user may do what its process's role does, or all that the engine does, and what to say if not.
 
 A right that is missing is found at the start of a supervisor, a beat or a command, and named with all others that are
 missing: a script that is refused half-way has already written its first half.
@@ -10,10 +10,14 @@ only sends is not asked beforehand; its first `send` says what was refused.
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 
 import redis
 
 from fleet.broker import keys
+from fleet.broker.grants import Role
+from fleet.broker.roles import Own
+from fleet.broker.roles import asked as asked_of
 from fleet.broker.scripts import Scripts
 from fleet.errors import ServerRefused
 
@@ -33,6 +37,8 @@ _ON_A_KEY: dict[str, tuple[str, ...]] = {
 }
 """The commands that scripts and processes give on keys, by arguments that each could have behind its key."""
 _ON_NO_KEY = ("MULTI", "EXEC", "PING", "TIME", "UNSUBSCRIBE", "UNWATCH", "SELECT 0", "SCRIPT LOAD x", "EVALSHA x 0")
+_A_CALL = 100  # commands a script judges: a bounded time for everybody else
+_SHOWN = 8
 _RIGHTS_ARE_IN = "the rights that it needs are in docs/redis.md"
 
 
@@ -50,20 +56,49 @@ def refusal(error: Exception) -> str | None:
 
 
 def require_rights(client: redis.Redis, scripts: Scripts, namespace: str) -> None:
-    """Raise `ServerRefused` with every right that is missing; what redis-py raises when Redis does not answer."""
-    asked = list(_asked(namespace))
-    try:
-        places: list[int] = scripts.rights(args=[json.dumps(words) for words in asked], client=client)
-    except redis.RedisError as error:
-        refused = refusal(error)
-        if refused is None:
-            raise
-        raise ServerRefused(refused) from None
-    if places:
+    """Raise `ServerRefused` with every right that is missing of all that the engine does; what redis-py raises when
+    Redis does not answer."""
+    asked = _asked(namespace)
+    if missing := _missing(client, scripts, asked):
         raise ServerRefused(
             f"The user of FLEET_REDIS_URL lacks rights on Redis in the namespace {namespace!r}: "
-            f"{_named([asked[place - 1] for place in places], namespace)}; {_RIGHTS_ARE_IN}."
+            f"{_named(missing, namespace)}; {_RIGHTS_ARE_IN}."
         )
+
+
+def require_role(client: redis.Redis, scripts: Scripts, role: Role, own: Own) -> None:
+    """The same for what one role does, on the queues and entries of the application that asks."""
+    if missing := _missing(client, scripts, asked_of(role, own)):
+        raise ServerRefused(
+            f"The user of FLEET_REDIS_URL lacks rights of the role {role!r} in the namespace {own.namespace!r}: "
+            f"{_told(missing)}. `fleet acl {role}` prints the line that gives them; {_RIGHTS_ARE_IN}."
+        )
+
+
+def _missing(client: redis.Redis, scripts: Scripts, asked: Sequence[list[str]]) -> list[list[str]]:
+    found: list[list[str]] = []
+    for start in range(0, len(asked), _A_CALL):
+        some = asked[start : start + _A_CALL]
+        try:
+            places: list[int] = scripts.rights(args=[json.dumps(words) for words in some], client=client)
+        except redis.RedisError as error:
+            refused = refusal(error)
+            if refused is None:
+                raise
+            raise ServerRefused(refused) from None
+        found += [some[place - 1] for place in places]
+    return found
+
+
+def _told(missing: Sequence[list[str]]) -> str:
+    """Commands by the keys they lack, the most of them first."""
+    lacking: dict[str, list[str]] = {}
+    for command, *more in missing:
+        name = f"{command} {more[0]}" if command in ("SCRIPT", "CONFIG") else command
+        on = f" on {more[0]}" if more and command not in ("SCRIPT", "CONFIG", "SELECT", "SCAN", "EVALSHA") else ""
+        lacking.setdefault(on, []).append(name)
+    told = [f"{', '.join(names)}{on}" for on, names in sorted(lacking.items(), key=lambda item: -len(item[1]))]
+    return "; ".join(told[:_SHOWN]) + (f"; and more on {len(told) - _SHOWN} other keys" if len(told) > _SHOWN else "")
 
 
 def _asked(namespace: str) -> list[list[str]]:

@@ -50,7 +50,7 @@ class Guard:
             return
 
         request = Request(scope)
-        own_file = request.url.path.startswith("/static/")
+        own_file = str(scope["path"]).startswith("/static/")
 
         async def send_guarded(message: Message) -> None:
             if message["type"] == "http.response.start":
@@ -65,6 +65,8 @@ class Guard:
 
     def _refusal(self, request: Request) -> Response | None:
         headers = request.headers
+        if not request.scope["query_string"].isascii():  # which Starlette's URL would fail at
+            return _refused(400, "This address holds bytes that no address may hold unescaped.")
         if not self._sessions.login:
             if _name(headers.get("host", "")) not in LOOPBACK_NAMES:
                 return _refused(421, "This console asks for no login, so it answers to localhost and 127.0.0.1 only.")

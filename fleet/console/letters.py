@@ -6,6 +6,7 @@ A filter on what stands in a letter has to read each; so many are looked at a re
 from __future__ import annotations
 
 import base64
+import inspect
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -16,6 +17,9 @@ from fleet.broker.dead import PAGE, DeadLetter, Filter, Place, count, read, scan
 from fleet.clock import clock
 from fleet.console.desk import Desk
 from fleet.errors import DeclarationInvalid, NotDeclared
+from fleet.patterns import Known, knowing
+from fleet.personal import texts_in
+from fleet.safe_args import arguments_of
 
 SHOWN = 50
 MOST = 1_000  # letters an act touches at a time
@@ -109,11 +113,34 @@ def id_of(address: str) -> str:
     return raw.decode(errors="surrogateescape")
 
 
-def argument(value: Any) -> str:
-    """An argument as a page may show it: ids and switches as they are, of anything else what it is."""
-    if value is None or isinstance(value, bool | int):
-        return str(value)
-    size = f", {len(value):,} long" if isinstance(value, str | list | dict) else ""
+@dataclass(frozen=True)
+class Shown:
+    """A letter's arguments as a page may show them, and what is personal in its texts besides."""
+
+    arguments: list[tuple[str, str]]
+    known: Known | None
+
+
+def shown(desk: Desk, letter: DeadLetter) -> Shown:
+    """What its actor lists as safe is shown (`safe_args`), of anything else what it is."""
+    message = letter.message
+    if message is None:
+        return Shown([], None)
+    actor = desk.app.actors.get(message.actor_name)
+    given = [*((str(number), value) for number, value in enumerate(message.args, 1)), *message.kwargs.items()]
+    hidden = [(name, _kind(value)) for name, value in given]
+    if actor is None:
+        return Shown(hidden, knowing(texts_in([message.args, message.kwargs])))
+    told = arguments_of(actor, message)
+    if not told.safe and not told.unsafe_names:  # they do not fit it
+        return Shown(hidden, knowing(told.unsafe_texts))
+    bound = inspect.signature(actor.fn).bind_partial(*message.args, **message.kwargs).arguments
+    shown = [(name, str(value) if name in told.safe else _kind(value)) for name, value in bound.items()]
+    return Shown(shown, knowing(told.unsafe_texts))
+
+
+def _kind(value: Any) -> str:
+    size = f", {len(value):,} long" if isinstance(value, str | list | dict | tuple) else ""
     return f"({type(value).__name__}{size})"
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Mapping
+from contextlib import suppress
 from urllib.parse import urlsplit
 
 import redis
@@ -29,10 +30,10 @@ _KEPT = 256
 
 
 class Live:
-    """The streams of one console."""
+    """The streams of one console; all end when `ending` is set."""
 
-    def __init__(self, pages: Mapping[str, Page], renderer: Renderer) -> None:
-        self._pages, self._renderer = pages, renderer
+    def __init__(self, pages: Mapping[str, Page], renderer: Renderer, ending: asyncio.Event) -> None:
+        self._pages, self._renderer, self._ending = pages, renderer, ending
         self._made: dict[str, tuple[float, str]] = {}
         self._locks: dict[str, asyncio.Lock] = {}
         self._streams = 0
@@ -52,7 +53,7 @@ class Live:
         self._streams += 1
         ends, last = time.monotonic() + _LASTS_SECONDS, ""
         try:
-            while time.monotonic() < ends:
+            while time.monotonic() < ends and not self._ending.is_set():
                 try:
                     made = await self._fragment(page, request)
                     event = "part"
@@ -62,7 +63,8 @@ class Live:
                 if made != last:
                     yield _event(event, made)
                 last = made
-                await asyncio.sleep(EVERY_SECONDS)
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(self._ending.wait(), EVERY_SECONDS)
         finally:
             self._streams -= 1
 

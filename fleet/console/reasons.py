@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from fleet.declarations import reason_says_something
 from fleet.errors import DeclarationInvalid
+from fleet.reasons import reason_says_something
 
 
 class Done(NamedTuple):

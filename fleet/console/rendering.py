@@ -17,6 +17,7 @@ from fleet.clock import clock
 from fleet.console.desk import Desk
 from fleet.console.letters import address
 from fleet.console.sessions import Visitor
+from fleet.scrubbing import scrub
 from fleet.views import fine_span, span
 
 _HERE = Path(__file__).parent
@@ -95,10 +96,6 @@ def link(path: str, **query: object) -> str:
     """An address with those parts of a query that are given."""
     given = {name: value for name, value in query.items() if value not in (None, "")}
     return f"{path}?{urlencode(given)}" if given else path
-
-
-def scrub(text: str) -> str:
-    return text
 
 
 def _rate(figure: float | None) -> str:

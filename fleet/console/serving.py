@@ -10,6 +10,7 @@ import ipaddress
 import signal
 import socket
 import sys
+from types import FrameType
 from typing import TYPE_CHECKING
 
 import uvicorn
@@ -57,8 +58,9 @@ def serve(app: App, configured: Settings, host: str, port: int) -> None:
     """Serve until SIGTERM or SIGINT; raises `SettingsInvalid`, `AddressUnusable`."""
     at = desk(app, configured, host)
     listening = _listen(host, port)
+    ending = asyncio.Event()
     config = uvicorn.Config(
-        make_app(at),
+        make_app(at, ending),
         http="h11",
         loop="asyncio",
         lifespan="off",
@@ -74,7 +76,19 @@ def serve(app: App, configured: Settings, host: str, port: int) -> None:
     log.info("console_started", url=url, login=at.sessions.login, tokens=len(at.tokens))
     # Uvicorn raises a signal that ended it once more, which would make of an orderly end a process that was killed.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
-    asyncio.run(uvicorn.Server(config).serve([listening]))
+    asyncio.run(_Server(config, ending).serve([listening]))
+
+
+class _Server(uvicorn.Server):
+    """Ends what streams when it is told to end, which would hold it up otherwise."""
+
+    def __init__(self, config: uvicorn.Config, ending: asyncio.Event) -> None:
+        super().__init__(config)
+        self._ending = ending
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        self._ending.set()
+        super().handle_exit(sig, frame)
 
 
 def _listen(host: str, port: int) -> socket.socket:

@@ -6,6 +6,7 @@ was done. Every action goes through `_acted`, so none can be without these.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -37,11 +38,11 @@ Endpoint = Callable[[Request], Awaitable[Response]]
 _MOST_FORM_FIELDS = 50
 
 
-def make_app(desk: Desk) -> ASGIApp:
-    """The application that answers for a desk."""
+def make_app(desk: Desk, ending: asyncio.Event | None = None) -> ASGIApp:
+    """The application that answers for a desk; its streams end when `ending` is set."""
     renderer = Renderer(desk, PAGES)
     login = Login(desk, renderer)
-    live = Live({page.path: page for page in PAGES if page.live}, renderer)
+    live = Live({page.path: page for page in PAGES if page.live}, renderer, ending or asyncio.Event())
     routes = [
         *(Route(page.path, _shown(desk, renderer, page)) for page in PAGES),
         *(Route(path, _acted(desk, renderer, act), methods=["POST"]) for path, act in ACTIONS.items()),

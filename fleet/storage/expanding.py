@@ -22,7 +22,7 @@ from alembic.operations import Operations
 from alembic.runtime.migration import MigrationContext
 from alembic.script import Script
 
-from fleet.declarations import reason_says_something
+from fleet.reasons import reason_says_something
 from fleet.storage.migrate import scripts
 
 _NAME = r'(?:IF (?:NOT )?EXISTS )?(?:ONLY )?"?(\w+)"?'

@@ -124,7 +124,7 @@ class Supervisor:
             log.error("lane_waits_for_redis", lane=self._lane.name, error=str(error), tries_again_every="1s")
             self._vitals.waits_for("Redis")
 
-        wait_for_broker(self._broker, self._stop, say)
+        wait_for_broker(self._broker, "worker", self._stop, say)
 
     def _on_signal(self, *_: object) -> None:
         if self._stop.is_set():

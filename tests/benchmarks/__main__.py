@@ -31,6 +31,7 @@ from tests.benchmarks import (
     probing,
     relay,
     report,
+    scaling,
     sleepers,
     uploads,
 )
@@ -56,6 +57,7 @@ _ALONE = {
     "encryption": "what sealing a message's arguments costs it",
     "log-lines": "what scrubbing costs a log line",
     "lookups": "scans of categories a document, read for each and kept",
+    "scaling": "what one more job, message, process and row costs",
     "uploads": "a person's uploads while a full backlog drains",
 }
 _LINES = {claim.name: claim.work for claim in CLAIMS} | _ALONE
@@ -86,7 +88,7 @@ def _measure(claims: list[Claim], rounds: int, *, only: str) -> dict[str, Any]:
     url = os.environ.get("FLEET_REDIS_URL", "")
     wanted = embedded.Wanted(
         valkey=not url,
-        postgres=any(only in name for name in ("lookups", "backlogs", "console"))
+        postgres=any(only in name for name in ("lookups", "backlogs", "console", "scaling"))
         or any(claim.wants_database for claim in claims),
     )
     with (
@@ -121,6 +123,7 @@ def _alone(stage: Stage, rounds: int) -> dict[str, Callable[[], None]]:
         "probe": lambda: probing.report(stage, rounds),
         "lookups": lambda: lookups.report(stage.database_url),
         "backlogs": lambda: backlogs.report(stage.database_url),
+        "scaling": lambda: scaling.report(stage, stage.database_url),
         "uploads": lambda: uploads.report(stage),
         "board": lambda: board.report(rounds),
         "encryption": lambda: payloads.report(rounds),

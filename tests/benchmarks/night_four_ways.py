@@ -11,7 +11,8 @@ off: the cron minute's level is what runs, with chunks as small as the balancer'
 ratios are against `static`, and above 1 is worse.
 
 Not guaranteed: the same figures twice. Only what is drawn is the same; how long it took is this machine's doing, and a
-night played 120 times as fast turns 10 ms of the machine into a second. On failure of a night its way has no figures.
+night played 120 times as fast turns 10 ms of the machine into a second. So it wants the machine to itself; what else
+ran is told by the load average. On failure of a night its way has no figures.
 """
 
 from __future__ import annotations
@@ -60,6 +61,7 @@ _SHOWN = (
     ("left_at_deadline", "left at the deadline", "rows"),
     ("expired", "expired slots", ""),
     ("red", "red lines", ""),
+    ("load_before", "load average when it began", ""),
 )
 
 
@@ -91,7 +93,7 @@ def _play(house: Path, way: str, seconds: float, seed: int, backlog: int) -> dic
     for name, text in changed.items():
         (house / "config" / f"{name}.py").rename(house / "config" / f"{name}_{_HOUSE}.py")
         (house / "config" / f"{name}.py").write_text(text)
-    written = house / "report.json"
+    written, load = house / "report.json", os.getloadavg()[0]
     volumes = ["--backlog", str(backlog), "--submissions", "150", "--evals", "150", "--no-crashes"]
     command = [
         sys.executable,
@@ -121,7 +123,7 @@ def _play(house: Path, way: str, seconds: float, seed: int, backlog: int) -> dic
     if red:
         print(f"seed {seed}, {way}, red: {'; '.join(red)}", file=sys.stderr)
     left = sum(value for name, value in figures.items() if name.startswith("left_at_deadline"))
-    return {**figures, "left_at_deadline": left, "red": float(len(red))}
+    return {**figures, "left_at_deadline": left, "red": float(len(red)), "load_before": round(load, 1)}
 
 
 def _table(found: dict[str, list[dict[str, float]]]) -> None:

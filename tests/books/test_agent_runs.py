@@ -117,6 +117,22 @@ def test_a_run_that_comes_again_goes_on_behind_its_stored_steps(migrated: object
     assert world.count("chat") == 3
 
 
+def test_an_answer_that_comes_back_with_its_keys_in_another_order_makes_no_other_question(
+    migrated: object, world: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    totals = {"draft": {"invoices": 1}, "due": {"invoices": 1}}  # JSONB puts the shorter key first
+    monkeypatch.setattr(agent_runs.agent_tools, "call", lambda *_: dict(totals))
+    row = run(RunKind.PREPARE, RunStatus.QUEUED)
+    scripted(world, completion(None, "invoice_totals"), completion(None, "account_balances"), BUSY)
+    with pytest.raises(ModelUnavailable):
+        agent_runs.prepare(row, token="m1")
+    scripted(world, completion("Done."))
+    with capture_logs() as lines:
+        agent_runs.prepare(row, token="m1")
+    assert [line for line in lines if line["event"] == "step_input_changed"] == []
+    assert len(steps(row)) == 5
+
+
 def test_a_stored_answer_is_not_taken_for_another_question(
     migrated: object, world: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -214,7 +214,7 @@ def test_of_two_chunks_that_were_shown_the_same_rows_one_takes_them(
     account: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rows = [add(account, "Kontoführung") for _ in range(2)]
-    monkeypatch.setattr(categorizing.turns, "step", lambda *_: rows)
+    monkeypatch.setattr(categorizing, "_choose", lambda *_: dict.fromkeys(rows, "c"))
     assert taken(2, "m1") == rows
     assert taken(2, "m2") == []
 
@@ -282,6 +282,20 @@ def test_customers_take_turns_however_many_rows_one_of_them_has(account: int, wo
         order += [whose[row] for row in taken(2, f"m{number}")]
     assert order[:8] == ["bulk", "small 1", "small 2", "tiny", "bulk", "small 1", "small 2", "bulk"]
     assert order.count("small 1") == order.count("small 2") == 3
+
+
+def test_a_chunk_takes_no_more_rows_than_it_can_ask_for_and_the_next_one_goes_on_behind_them(
+    account: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(categorizing, "ASKED_MOST", 3)
+    whose = {}
+    for customer in ("a", "b", "d", "e", "f", "g", "h"):
+        of = account_of(customer)
+        whose |= {add(of, f"Kontoführung {number}"): customer for number in range(2)}
+        add(of, "Tankstelle")
+    order = [[whose[row] for row in taken(100, f"m{number}")] for number in range(3)]
+    assert order == [["a", "b", "d"], ["e", "f", "g"], ["h", "a", "b"]]
+    assert categorizing.backlog() == 14, "all that a keyword sorts is sorted by the first"
 
 
 def test_a_row_of_a_lone_customer_fills_the_chunk_from_all_its_accounts(account: int, world: Any) -> None:

@@ -99,7 +99,7 @@ def console(environment: Environment, tmp_path: Path) -> Iterator[Callable[..., 
         with log.open("wb") as file:
             command = [sys.executable, "-m", "fleet", "--app", str(ROOT), "console", "--port", "0"]
             running.append(subprocess.Popen(command, env={**os.environ, **settings}, stderr=file, cwd=ROOT))
-        return wait_until(lambda: _address(log, running[-1]), 30)
+        return wait_until(lambda: address_of(log, running[-1]), 30)
 
     yield start
     for process in running:
@@ -108,7 +108,8 @@ def console(environment: Environment, tmp_path: Path) -> Iterator[Callable[..., 
         process.wait(10)
 
 
-def _address(log: Path, process: subprocess.Popen[bytes]) -> str | None:
+def address_of(log: Path, process: subprocess.Popen[bytes]) -> str | None:
+    """Where a console listens, by its log; None while it has not said so."""
     said = log.read_text()
     assert process.poll() is None, said
     found = re.search(r"console_started.*url=(\S+?)/(?:\s|$)", re.sub(r"\x1b\[[0-9;]*m", "", said))

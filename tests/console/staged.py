@@ -167,7 +167,7 @@ def dead_letters(
 
 def alerts_open(broker: FleetBroker) -> None:
     """Two alerts that have just opened."""
-    alerts.judge(broker, FOUND, {one.kind: alerts.Rule(timedelta(0), MINUTE) for one in FOUND})
+    alerts.judge(broker, FOUND, {one.kind: alerts.Rule(timedelta(0), keep=MINUTE) for one in FOUND})
 
 
 def runs(engine: Engine) -> None:

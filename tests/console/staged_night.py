@@ -71,7 +71,7 @@ def flows(broker: FleetBroker) -> None:
     flow = Flow(broker.client, broker.namespace)
     for queue, ended, late in (("transaction_postprocess", 62, 9.2), ("transaction_sync", 940, 1.1)):
         for number in range(ended):
-            flow.started(queue, timedelta(minutes=late * (number % 20) / 19))
+            flow.started(queue, late * 60_000 * (number % 20) / 19)
         flow.add(f"q:{queue}:ended", count=ended)
     flow.add("a:categorize_transaction:jobs", count=50)
     flow.add("a:categorize_transaction:wall_us", count=410_000_000)
@@ -125,9 +125,13 @@ def _decided(broker: FleetBroker, entry: Entry, now: datetime) -> None:
 
 
 def _until(opens: datetime, now: datetime) -> Iterator[tuple[datetime, int, str]]:
-    for after, places, reason in _DECIDED:
-        if opens + after * MINUTE < now:
-            yield opens + after * MINUTE, places, reason
+    """A decision each two minutes, as a leader makes them, so that no lease lapses between two."""
+    at = opens
+    while at < now:
+        since = (at - opens) / MINUTE
+        _, places, reason = next(one for one in reversed(_DECIDED) if one[0] <= since)
+        yield at, places, reason
+        at += 2 * MINUTE
 
 
 def _text(reason: str, places: int) -> str:

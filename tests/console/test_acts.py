@@ -159,14 +159,21 @@ def hidden(page: str) -> dict[str, str]:
     return dict(re.findall(r'<input type="hidden" name="(\w+)" value="([^"]*)"', page))
 
 
-def test_the_arguments_of_a_letter_are_shown_as_far_as_they_are_no_text(client: Client, broker: FleetBroker) -> None:
-    staged.dead_letters(broker, "agent_batch", 1, "run_evals", "failed", "ValueError: no")
-    body = json.loads(broker.client.hget(keys.dead_bodies(broker.namespace, "agent_batch"), "run_evals-00000") or b"{}")
-    body["args"] = [4_100, "DE02120300000000202051", {"name": "Ada Lovelace"}]
-    broker.client.hset(keys.dead_bodies(broker.namespace, "agent_batch"), "run_evals-00000", json.dumps(body))
-    shown = client().get(f"/dead/agent_batch/{address('run_evals-00000')}").text
-    assert "4100" in shown and "(str, 22 long)" in shown and "(dict, 1 long)" in shown
-    assert "DE02" not in shown and "Ada" not in shown
+def test_the_arguments_of_a_letter_are_shown_as_far_as_its_actor_lists_them_as_safe(
+    client: Client, broker: FleetBroker
+) -> None:
+    told = "ValueError: no account of Lovelace, DE02120300000000202051"
+    for actor, args, shown, hidden in (
+        ("submit_approved_run", [4_177], ["run_id=4177"], []),
+        ("nowhere_declared", [4_177, "Lovelace"], ["1=(int)", "2=(str, 8 long)"], ["4177", "Lovelace"]),
+    ):
+        staged.dead_letters(broker, "agent_realtime", 1, actor, "failed", told)
+        bodies, id = keys.dead_bodies(broker.namespace, "agent_realtime"), f"{actor}-00000"
+        body = json.loads(broker.client.hget(bodies, id) or b"{}") | {"args": args}
+        broker.client.hset(bodies, id, json.dumps(body))
+        page = client().get(f"/dead/agent_realtime/{address(id)}").text
+        assert all(part in page for part in shown), page
+        assert not any(part in page for part in [*hidden, "DE02120300000000202051"])
 
 
 def test_an_elastic_entry_is_held_and_released(client: Client, broker: FleetBroker, app: App) -> None:

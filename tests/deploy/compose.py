@@ -128,13 +128,16 @@ class Service:
         assert self.process.poll() is None, f"{self.name} ended: {self.log[-3000:]}"
         kind, *command = self.body["healthcheck"]["test"]
         assert kind == "CMD"
-        done = subprocess.run(
-            self._here(command),
-            cwd=ROOT,
-            env=self.environment,
-            capture_output=True,
-            timeout=seconds(self.body["healthcheck"]["timeout"]),
-        )
+        try:
+            done = subprocess.run(
+                self._here(command),
+                cwd=ROOT,
+                env=self.environment,
+                capture_output=True,
+                timeout=seconds(self.body["healthcheck"]["timeout"]),
+            )
+        except subprocess.TimeoutExpired:  # as for Docker: not healthy this time
+            return False
         return done.returncode == 0
 
     def page(self, path: str) -> tuple[int, str]:
@@ -191,7 +194,7 @@ class Stack:
 
     def wait_until_healthy(self) -> None:
         for service in self.lasting:
-            wait_until(service.healthy, 60)
+            wait_until(service.healthy, 90)
 
     def down(self) -> None:
         for service in self.services.values():

@@ -20,6 +20,8 @@ import yaml
 from tests.deploy.compose import ROOT, Stack, free_port, services
 from tests.waiting import wait_until
 
+pytestmark = pytest.mark.timeout(300)
+
 PROMETHEUS = shutil.which("prometheus")
 
 

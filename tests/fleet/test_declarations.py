@@ -9,8 +9,8 @@ from typing import Any, cast
 import pytest
 
 from fleet import All, Budget, Elastic, Entry, Lane, Retry, queue
-from fleet.declarations import reason_says_something
 from fleet.errors import BudgetInvalid, DeclarationInvalid
+from fleet.reasons import reason_says_something
 
 SECOND = timedelta(seconds=1)
 REASON = "two pages of 90 days at the bank's p99"

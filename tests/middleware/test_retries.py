@@ -12,7 +12,7 @@ import dramatiq
 import pytest
 from dramatiq import Message
 
-from fleet import Retry, queue
+from fleet import Retry, queue, wire
 from fleet.clock import Night, clock
 from fleet.errors import RetryLater
 
@@ -106,10 +106,10 @@ def test_delays_are_night_durations(house: Any) -> None:
     assert shaped.gaps[0] < 1.3, "the lane's first delay is at most two minutes of the night"
 
 
-def test_a_message_for_an_actor_that_this_worker_does_not_know_is_a_dead_letter_not_lost(house: Any) -> None:
-    """During a deploy a new producer sends what an old worker has not heard of."""
+def test_a_message_for_an_actor_that_no_worker_knew_for_long_enough_is_a_dead_letter_not_lost(house: Any) -> None:
+    """During a deploy a new producer sends what an old worker has not heard of; it waits for a new one first."""
     queue("work").actor(lambda: None, name="known")
-    house.broker.enqueue(Message("work", "of_tomorrow", ("treasure",), {}, {}))
+    house.broker.enqueue(Message("work", "of_tomorrow", ("treasure",), {}, {wire.LEFT: 1}))
     house.work()
     house.until_idle()
     (dead,) = house.dead()

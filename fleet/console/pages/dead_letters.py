@@ -39,12 +39,12 @@ def build_letter(desk: Desk, request: Request) -> dict[str, Any]:
     letter = letters.one(desk, queue, id)
     if letter is None:
         raise HTTPException(404, f"This dead letter of {queue} is gone: queued again, discarded, or kept long enough.")
-    told = letter.message
-    arguments = [] if told is None else [("", value) for value in told.args] + list(told.kwargs.items())
+    told, shown = letter.message, letters.shown(desk, letter)
     trace = letter.details.get("traceback") or (told.options.get("traceback") if told else None) or ""
     return {
         "letter": letter,
-        "arguments": [(name, letters.argument(value)) for name, value in arguments],
+        "arguments": shown.arguments,
+        "known": shown.known,
         "trace": str(trace),
         "lane": desk.lane_name(queue),
         "title": "Dead letter",
