@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 import sys
 import tempfile
 import time
@@ -18,6 +19,7 @@ import redis
 from tests.benchmarks.contest import Outcome
 
 _HEAD = ("figure", "ours", "beside", "ratio", "aim", "")
+_LOGGED = re.compile(r"\{|\d{4}-\d\d-\d\d[ T]\d\d:")
 _LIBRARIES = ("dramatiq", "redis", "huey")
 
 
@@ -61,7 +63,7 @@ def as_json(
 
 
 def said_by(work: Callable[[], None]) -> list[str]:
-    """Do it; the lines that it and its child processes printed, which are printed when it is over."""
+    """Do it; what it and its child processes printed, without their log. It is printed when it is over."""
     sys.stdout.flush()
     kept = os.dup(1)
     with tempfile.TemporaryFile() as taken:
@@ -75,7 +77,7 @@ def said_by(work: Callable[[], None]) -> list[str]:
             taken.seek(0)
             said = taken.read().decode().strip()
             print(said, flush=True)
-    return [line.strip() for line in said.splitlines() if line.strip()]
+    return [line.strip() for line in said.splitlines() if line.strip() and not _LOGGED.match(line)]
 
 
 def _machine() -> str:

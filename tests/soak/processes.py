@@ -75,8 +75,9 @@ class Hosts:
                         fleet.start_beat(name)
 
     def pids(self) -> dict[str, int]:
-        """Supervisors and beats by name."""
-        return {name: pid for fleet in self.fleets for name, pid in fleet.pids().items()}
+        """Supervisors and beats by name; from any thread."""
+        with self._keeping:
+            return {name: pid for fleet in self.fleets for name, pid in fleet.pids().items()}
 
     def children(self, part: str) -> list[psutil.Process]:
         """Processes under the supervisors with this in their command line; those that end meanwhile are left out."""

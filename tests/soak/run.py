@@ -1,8 +1,8 @@
 """Plays nights on repeat under faults, and says a line after each.
 
 The night's clock runs on through the days between: a cycle takes three times `seconds`, and faults do not wait for the
-evening. Each evening people leave fresh work. When the time is over no further fault is made, everything ends, banks
-are asked once more, janitors pass once, and only then is judged.
+evening. Each evening people leave fresh work. When the time is over no further fault is made, everything ends, janitors
+pass once, banks are asked once more, and only then is judged.
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ from __future__ import annotations
 import random
 import threading
 import time
+from collections import Counter
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -17,12 +19,14 @@ from typing import Any
 
 import psutil
 import redis
+from dramatiq import DramatiqError
 from rich.console import Console
 from sqlalchemy.exc import SQLAlchemyError
 
 from books.night.desk import Desk, fill
 from books.night.plan import EVENING, LENGTH
 from books.night.report import Line
+from books.seeding import Expected
 from fleet import app as application
 from fleet import probe
 from fleet.broker import keys
@@ -30,11 +34,11 @@ from fleet.clock import clock
 from fleet.errors import FleetError
 from tests.soak.faults import Faults
 from tests.soak.growth import Growth, Slope
-from tests.soak.invariants import Spans, Watch, judge
+from tests.soak.invariants import Spans, Watch, judge, lapse_leases
 from tests.soak.processes import Stage
 
 DAY = timedelta(days=1)
-AWAY = (redis.RedisError, SQLAlchemyError, FleetError, psutil.Error, OSError)
+AWAY = (redis.RedisError, SQLAlchemyError, FleetError, DramatiqError, psutil.Error, OSError)
 """What a look may raise while something is away on purpose."""
 _TICK_SECONDS, _LOOK_SECONDS, _LEDGER_SECONDS = 0.2, 10.0, 45.0
 _TALLY_SECONDS = 0.3
@@ -48,7 +52,8 @@ class Outcome:
 
     lines: list[Line]
     slopes: list[Slope]
-    faults: Faults
+    faults: Counter[str]
+    not_made: dict[str, str]
     started_again: dict[str, int]
     nights: int
     seconds: float
@@ -88,7 +93,8 @@ class Soak:
         lines = list(judge(self._stage, self._watch, spans))
         lasted = time.monotonic() - self._began
         again = dict(self._stage.hosts.started_again)
-        return Outcome(lines, self._growth.slopes(), self._faults, again, played, lasted, spans)
+        made, not_made = self._faults.made, self._faults.not_made
+        return Outcome(lines, self._growth.slopes(), made, not_made, again, played, lasted, spans)
 
     def _time_is_over(self, played: int) -> bool:
         if self._nights is not None:
@@ -109,8 +115,7 @@ class Soak:
         began = EVENING + number * DAY
         seed = self._stage.plan.seed + number
         inbox = self._stage.plan.folder / "inbox" / str(number)
-        expected = fill(inbox, seed=seed, today=began.date(), night=number)
-        desk = Desk(expected, seed=seed)
+        desk = Desk(self._filled(lambda: fill(inbox, seed=seed, today=began.date(), night=number)), seed=seed)
         self._growth.night((time.monotonic() - self._began) / 3600)
         last = self._nights is not None and number + 1 >= self._nights
         while clock.now() < began + (LENGTH if last else DAY):
@@ -118,6 +123,18 @@ class Soak:
             time.sleep(_TICK_SECONDS)
         with suppress(*AWAY):
             self._say(number)
+
+    def _filled(self, write: Callable[[], Expected]) -> Expected:
+        """The evening's rows, written in one transaction, as soon as the database lets it."""
+        ends = time.monotonic() + _START_SECONDS
+        while True:
+            try:
+                return write()
+            except SQLAlchemyError:
+                if time.monotonic() > ends:
+                    raise
+            self._stage.hosts.keep_up()
+            time.sleep(_TICK_SECONDS)
 
     def _look(self, desk: Desk, now: datetime) -> None:
         self._stage.hosts.keep_up()
@@ -159,26 +176,25 @@ class Soak:
                 self._watch.sent[actor.send(number, dice.uniform(0, 1)).message_id] = number
 
     def _end(self, since: datetime) -> Spans:
-        """No further fault, then no further slot; what is queued ends, banks are asked again, janitors pass."""
+        """No further fault, then no further slot; what is queued ends, janitors pass, banks are asked again."""
         hosts = self._stage.hosts
         self._faults.calm()
         self._console.print("No further faults; everything ends …")
-        calm = clock.now()
-        hosts.app.actor("update_all_transactions").send()
-        self._settle()
-        until = clock.now()
-        time.sleep(clock.to_real(timedelta(minutes=2)).total_seconds() + 3)
+        until = calm = clock.now()
+        time.sleep(clock.to_real(timedelta(minutes=2)).total_seconds() + 3)  # the slot of that minute is judged
         for fleet in hosts.fleets:
             fleet.stop_beats()
-        self._settle()
+        on_lease = lapse_leases() if self._settle() else 0
         for janitor in application.janitors(hosts.app):
             hosts.app.actor(janitor).send()
         self._settle()
+        hosts.app.actor("update_all_transactions").send()
+        self._settle()
         hosts.stop()
-        return Spans(since, until, calm)
+        return Spans(since, until, calm, on_lease)
 
-    def _settle(self) -> None:
-        """Until no queue has anything left but what the schedule just sent, or the time for it is over."""
+    def _settle(self) -> bool:
+        """Until no queue has anything left, or the time for it is over; whether none has. No beat fires any more."""
         ends, empty = time.monotonic() + _SETTLE_SECONDS, 0
         queues = [queue for lane in self._stage.hosts.app.lanes for queue in lane.queues]
         while time.monotonic() < ends and empty < 3:
@@ -186,3 +202,4 @@ class Soak:
             with suppress(*AWAY):
                 empty = 0 if any(one.left for one in probe.read(self._stage.broker, queues)) else empty + 1
             time.sleep(_TICK_SECONDS)
+        return empty > 0

@@ -16,7 +16,7 @@ from books.night.world import World
 from fleet import app as application
 from fleet.broker import keys
 from fleet.storage import session
-from tests.conftest import Environment
+from tests.conftest import ROOT, Environment
 from tests.soak import invariants
 
 NOWHERE = Path("/nowhere")
@@ -69,3 +69,20 @@ def test_a_row_that_says_running_longer_behind_its_lease_than_a_janitor_takes_is
         s.flush()
         name = f"BankAccount {row.id}"
     assert (name in invariants.beyond(timedelta(minutes=1))) == seen
+
+
+def test_a_row_that_is_left_to_its_lease_is_ended_by_a_janitors_pass_behind_it(migrated: Environment) -> None:
+    with session() as s:
+        row = BankAccount(
+            external_id="left", name="n", currency="EUR", customer="c", status=AccountStatus.RUNNING,
+            lease_until=func.now() + timedelta(hours=1),
+        )  # fmt: skip
+        s.add(row)
+        s.flush()
+        left = row.id
+    assert invariants.lapse_leases() >= 1
+    assert invariants.lapse_leases() == 0
+    janitors = application.janitors(application.load(ROOT))
+    janitors["recover_stuck_syncs"].recover_stuck_syncs.fn()
+    with session() as s:
+        assert s.get_one(BankAccount, left).status != AccountStatus.RUNNING

@@ -20,10 +20,10 @@ def show(outcome: Outcome, seed: int, console: Console) -> None:
     """Print it."""
     report = Report(seed, outcome.seconds, outcome.lines)
     console.print(report.table(f"A soak of seed {seed}: {outcome.nights} nights in {outcome.seconds / 60:.1f} min"))
-    made = outcome.faults.made
+    made = outcome.faults
     told = ", ".join(f"{name.replace('_', ' ')} {times}" for name, times in sorted(made.items()))
     console.print(f"{made.total()} faults: {told}", soft_wrap=True)
-    for name, why in sorted(outcome.faults.not_made.items()):
+    for name, why in sorted(outcome.not_made.items()):
         console.print(f"  not made once or more, {name.replace('_', ' ')}: {why}", soft_wrap=True, highlight=False)
     again = ", ".join(f"{kind} {times}" for kind, times in outcome.started_again.items()) or "nothing"
     console.print(f"Started again: {again}")
@@ -42,8 +42,8 @@ def write(outcome: Outcome, seed: int, path: Path) -> None:
         "seconds": outcome.seconds,
         "lines": [asdict(line) for line in outcome.lines],
         "growth": [{**asdict(one), "bound": one.bound, "broken": one.broken} for one in outcome.slopes],
-        "faults": dict(outcome.faults.made),
-        "not_made": outcome.faults.not_made,
+        "faults": dict(outcome.faults),
+        "not_made": outcome.not_made,
         "started_again": outcome.started_again,
         "broken": outcome.broken,
     }

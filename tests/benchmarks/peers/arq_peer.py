@@ -1,4 +1,4 @@
-"""arq: coroutines, at its default poll of 0.5 s; `max_jobs` is the number of threads asked for."""
+"""arq: coroutines, at a poll of 10 ms; `max_jobs` is the number of threads asked for."""
 
 from __future__ import annotations
 
@@ -72,7 +72,9 @@ class Peer:
     def _run(self, queue: str, **options: Any) -> None:
         functions = [func(body, name=name, keep_result=0, timeout=600) for name, body in FUNCTIONS.items()]
         asyncio.set_event_loop(self._loop)
-        Worker(functions, queue_name=f"{jobs.NAMESPACE}:{queue}", redis_settings=SETTINGS, **options).run()
+        Worker(
+            functions, queue_name=f"{jobs.NAMESPACE}:{queue}", redis_settings=SETTINGS, poll_delay=0.01, **options
+        ).run()
 
 
 if __name__ == "__main__":

@@ -86,7 +86,8 @@ PEERS = (
         "arq",
         "arq_peer.py",
         "arq",
-        stated="`max_jobs` is the threads; `keep_result=0`, as nobody asks for results; its default poll of 0.5 s",
+        stated="`max_jobs` is the threads; `keep_result=0`; a poll of 10 ms in place of 0.5 s, which fetches "
+        "`max_jobs` at most and would be all that is measured",
     ),
     Contender(
         "taskiq",
