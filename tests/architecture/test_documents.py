@@ -50,3 +50,9 @@ def test_no_page_and_no_module_holds_a_path_of_the_machine_it_was_written_on() -
     for path in [*PAGES, *(path for path in ROOT.rglob("*.py") if ".venv" not in path.parts)]:
         if path.name != "test_documents.py":
             assert "/work/" not in path.read_text().replace("fleet/workers/", ""), path
+
+
+def test_every_page_stands_in_the_index() -> None:
+    index = (ROOT / "docs/README.md").read_text()
+    pages = {page.name for page in (ROOT / "docs").glob("*.md")} - {"README.md"}
+    assert not [name for name in sorted(pages) if f"({name}" not in index]

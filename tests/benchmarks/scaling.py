@@ -58,8 +58,8 @@ def report(stage: Stage, database_url: str) -> None:
         told = ", ".join(f"{(many[name] - few[name]) / (_MANY - _FEW):,.1f} {name}" for name in few)
         print(f"  {what}: {told}")
     for what, size in (("an id", 0), ("1,000 letters", 1_000), ("10,000 letters", 10_000)):
-        few, many = _waiting(stage, _FEW, size), _waiting(stage, _MANY, size)
-        print(f"  a waiting message that carries {what}: {(many - few) / (_MANY - _FEW):,.0f} bytes of Redis")
+        grown = _waiting(stage, _MANY, size) - _waiting(stage, _FEW, size)
+        print(f"  a waiting message that carries {what}: {grown / (_MANY - _FEW):,.0f} bytes of Redis")
     few_threads, many_threads = _connections(stage, 1, 4), _connections(stage, 1, 64)
     two = _connections(stage, 2, 4)
     print(
