@@ -5,10 +5,18 @@
     window    chunks at nice 19 from the opening of the window on, nobody decides
     balancer  the house as it stands
 
-Each is the house's own tree, copied, with its lanes and schedule changed, and played by `python -m books.night` without
-crashes; so whatever is compared ran in real processes on real servers. "Nobody decides" is a balancer that is switched
-off: the cron minute's level is what runs, with chunks as small as the balancer's. The figures are night time; their
-ratios are against `static`, and above 1 is worse.
+With `--faults`, the last one also with something broken at 01:20, in the middle of the sync, by code put into its copy:
+
+    leader    the leading beat is killed
+    probe     nobody reads the queues any more
+    thread    the balancer's thread hangs
+    redis     Redis stands still for ten night minutes
+    frozen    every reading from then on repeats the last one under a fresh stamp
+
+What they must not be is worse than `static`. Each is the house's own tree, copied, with its lanes and schedule changed,
+and played by `python -m books.night` without crashes; so whatever is compared ran in real processes on real servers.
+"Nobody decides" is a balancer that is switched off: the cron minute's level is what runs, with chunks as small as the
+balancer's. The figures are night time; their ratios are against `static`, and above 1 is worse.
 
 Not guaranteed: the same figures twice. Only what is drawn is the same; how long it took is this machine's doing, and a
 night played 120 times as fast turns 10 ms of the machine into a second. So it wants the machine to itself; what else
@@ -48,6 +56,55 @@ SCHEDULE = [
 ]
 """
 _AT_TWO, _AT_OPENING = _SCHEDULE % (0, 2, 2, 0), _SCHEDULE % (31, 0, 0, 31)
+_FROM = """
+
+from datetime import datetime as _datetime, timezone as _timezone
+
+_BREAKS_AT = _datetime(2026, 3, 3, 0, 20, tzinfo=_timezone.utc)  # 01:20 in Berlin
+"""
+_ONCE = """
+_decided = Balancing.tick
+
+
+def _tick(self):
+    import os, pathlib, signal, time
+
+    once = pathlib.Path(__file__).parent / "broken"
+    if clock.now() >= _BREAKS_AT and not once.exists():
+        once.touch()
+        %s
+    _decided(self)
+
+
+Balancing.tick = _tick
+"""
+_ON_READING = """
+_taken, _last = take, []
+
+
+def take(broker, by, client=None):
+    if clock.now() < _BREAKS_AT or not _last:
+        _last[:] = [_taken(broker, by, client)]
+        return _last[0]
+    %s
+"""
+_STAMPED = """from dataclasses import replace
+
+    again = replace(_last[0], at=clock.now(), by=by)
+    _store(broker, client or broker.client, again, wire.to_ms(clock.to_real_instant(again.at)))
+    return again"""
+_STOPPED = """server = int(self._client.info("server")["process_id"])
+        os.kill(server, signal.SIGSTOP)
+        time.sleep(clock.to_real(timedelta(minutes=10)).total_seconds())
+        os.kill(server, signal.SIGCONT)"""
+FAULTS: dict[str, tuple[str, str]] = {
+    "leader": ("beat/balancing.py", _ONCE % "os.kill(os.getpid(), signal.SIGKILL)"),
+    "probe": ("fleet/readings.py", _ON_READING % "raise RuntimeError('broken on purpose')"),
+    "thread": ("beat/balancing.py", _ONCE % "threading.Event().wait()"),
+    "redis": ("beat/balancing.py", _ONCE % _STOPPED),
+    "frozen": ("fleet/readings.py", _ON_READING % _STAMPED),
+}
+"""Of each: the module that is broken, and the code put behind it."""
 WAYS: dict[str, tuple[dict[str, str], list[str]]] = {
     "two": ({"lanes": _LANES, "schedule": _AT_TWO}, ["--no-balance"]),
     "static": ({"lanes": _LANES}, ["--no-balance"]),
@@ -73,11 +130,12 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, nargs="+", default=[1], help="a round of nights each (1)")
     parser.add_argument("--ways", nargs="+", choices=WAYS, default=list(WAYS))
     parser.add_argument("--backlog", type=int, default=120, help="documents that nobody waits for (120)")
+    parser.add_argument("--faults", nargs="+", choices=FAULTS, default=[], help="nights with something broken, beside")
     asked = parser.parse_args()
-    found: dict[str, list[dict[str, float]]] = {way: [] for way in asked.ways}
+    found: dict[str, list[dict[str, float]]] = {way: [] for way in [*asked.ways, *asked.faults]}
     with tempfile.TemporaryDirectory(prefix="four-ways-") as folder:
         for seed in asked.seeds:
-            for way in asked.ways:
+            for way in found:
                 figures = _play(Path(folder) / way, way, asked.seconds, seed, asked.backlog)
                 print(f"seed {seed}, {way}: {json.dumps(figures)}", flush=True)
                 if figures:
@@ -85,14 +143,23 @@ def main() -> None:
     _table(found)
 
 
-def _play(house: Path, way: str, seconds: float, seed: int, backlog: int) -> dict[str, float]:
-    changed, options = WAYS[way]
+def _house(house: Path, way: str) -> None:
+    """The house's own tree as this way has it."""
     shutil.rmtree(house, ignore_errors=True)
     for room in _ROOMS:
         shutil.copytree(ROOT / room, house / room, ignore=shutil.ignore_patterns("__pycache__"))
-    for name, text in changed.items():
+    for name, text in WAYS.get(way, WAYS["balancer"])[0].items():
         (house / "config" / f"{name}.py").rename(house / "config" / f"{name}_{_HOUSE}.py")
         (house / "config" / f"{name}.py").write_text(text)
+    if way in FAULTS:
+        module, code = FAULTS[way]
+        with (house / module).open("a") as file:
+            file.write(_FROM + code)
+
+
+def _play(house: Path, way: str, seconds: float, seed: int, backlog: int) -> dict[str, float]:
+    _house(house, way)
+    options = WAYS.get(way, WAYS["balancer"])[1]
     written, load = house / "report.json", os.getloadavg()[0]
     volumes = ["--backlog", str(backlog), "--submissions", "150", "--evals", "150", "--no-crashes"]
     command = [
