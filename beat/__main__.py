@@ -34,6 +34,7 @@ from fleet.clock import configure as configure_clock
 from fleet.ledger import VERDICTS
 from fleet.logs import configure as configure_logs
 from fleet.logs import get_logger
+from fleet.payloads import own_fingerprints
 from fleet.servers import wait_for_broker
 from fleet.settings import Settings
 from fleet.workers.presence import Presence, Report
@@ -154,7 +155,8 @@ class _Replica:
     def report(self, where: str) -> Report:
         leader = self._leader
         said = Report("beat", "beat", worker_id=leader.token, leads=leader.leads(), metrics=where)
-        return replace(said, term=leader.epoch, leads_since=leader.leads_since)
+        known = own_fingerprints(settings())
+        return replace(said, term=leader.epoch, leads_since=leader.leads_since, payload_keys=known)
 
 
 def main() -> None:

@@ -8,20 +8,20 @@ problem, and what would be asked of it is left out.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 
 import redis
 from sqlalchemy.exc import SQLAlchemyError
 
-from fleet import doctor_fleet, doctor_postgres, doctor_redis
+from fleet import doctor_fleet, doctor_keys, doctor_postgres, doctor_redis
 from fleet.app import App
 from fleet.broker import FleetBroker
-from fleet.broker.grants import ROLES
+from fleet.broker.grants import ROLES, Role
 from fleet.diagnosis import Finding, problem, warning
 from fleet.errors import FleetError, ServerRefused
 from fleet.servers import require_broker, require_postgres
 from fleet.settings import Settings
 from fleet.storage.engine import unpooled
+from fleet.workers.presence import present
 
 
 def examine(app: App, broker: FleetBroker, settings: Settings) -> Iterator[Finding]:
@@ -33,7 +33,7 @@ def examine(app: App, broker: FleetBroker, settings: Settings) -> Iterator[Findi
 
 def _redis(app: App, broker: FleetBroker) -> Iterator[Finding]:
     try:
-        _require_some_role(broker)
+        yield from _roles(broker)
     except FleetError as error:
         yield _refused("redis", error)
         return
@@ -43,18 +43,28 @@ def _redis(app: App, broker: FleetBroker) -> Iterator[Finding]:
     yield from _looked("redis", lambda: doctor_fleet.clock_of_redis(client))
     yield from _looked("fleet", lambda: doctor_fleet.keys_of(app, client, broker.namespace))
     yield from _looked("fleet", lambda: doctor_fleet.catalogue_of(app, broker))
+    yield from _looked("fleet", lambda: doctor_keys.keys_of_messages(present(client, broker.namespace)))
 
 
-def _require_some_role(broker: FleetBroker) -> None:
-    """Whoever asks may have the rights of one role only; what that one lacks its own process names at its start."""
+def _roles(broker: FleetBroker) -> Iterator[Finding]:
+    """A warning where the user has the rights of some roles only; raises `ServerRefused` where it has those of none."""
     try:
         require_broker(broker)
     except ServerRefused as refused:
-        for role in ROLES:
-            with suppress(ServerRefused):
-                require_broker(broker, role)
-                return
-        raise refused from None
+        if not (has := [role for role in ROLES if _has(broker, role)]):
+            raise
+        if "doctor" not in has:
+            why = f"It can be the user of {', '.join(has)}, and a process of another role would not start as it"
+            do = "Nothing, if it is meant for that; the doctor sees more as the user of `fleet acl doctor`"
+            yield warning("redis", str(refused), why, do)
+
+
+def _has(broker: FleetBroker, role: Role) -> bool:
+    try:
+        require_broker(broker, role)
+    except ServerRefused:
+        return False
+    return True
 
 
 def _postgres(app: App, settings: Settings) -> Iterator[Finding]:

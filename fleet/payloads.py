@@ -15,6 +15,7 @@ messages and runs none (dead letters, the outbox's relay) moves what is sealed w
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Callable, Sequence
 from functools import cached_property
@@ -28,6 +29,8 @@ from fleet.errors import FleetError, SettingsInvalid
 
 if TYPE_CHECKING:
     from cryptography.fernet import MultiFernet
+
+    from fleet.settings import Settings
 
 SEALED = "sealed"
 """The option that holds the token; arguments are empty beside it."""
@@ -115,6 +118,17 @@ def is_sealed(message: Message[Any]) -> bool:
 def as_it_lay(message: Message[Any]) -> bytes:
     """The bytes of a message that `as_it_lies` gave: what is still sealed under the seal that it has."""
     return JSONEncoder().encode(message.asdict()) if is_sealed(message) else message.encode()
+
+
+def fingerprints(keys: Sequence[str], *, seals: bool) -> tuple[str, ...]:
+    """What tells keys apart and says nothing of them, in their order; a `-` before them where none of them seals."""
+    of_keys = tuple(hashlib.sha256(key.encode()).hexdigest()[:8] for key in keys)
+    return of_keys if seals or not keys else ("-", *of_keys)
+
+
+def own_fingerprints(settings: Settings) -> tuple[str, ...]:
+    """Those of a process with these settings."""
+    return fingerprints(settings.payload_keys, seals=settings.payload_seal)
 
 
 def cipher_of(keys: Sequence[str]) -> MultiFernet | None:

@@ -53,7 +53,8 @@ class Report:
     """What a process says of itself, or its supervisor of it.
 
     `kind` is `supervisor`, `worker` or `beat`; `leads`, `term` and `leads_since` (real time) hold for a beat, the
-    last two while it leads; `phase` is a child's, in small letters, or `draining` of a supervisor.
+    last two while it leads; `phase` is a child's, in small letters, or `draining` of a supervisor. `payload_keys` are
+    `fleet.payloads.fingerprints`, None of who does not tell.
     """
 
     kind: str
@@ -67,6 +68,7 @@ class Report:
     phase: str = ""
     term: int = 0
     leads_since: datetime | None = None
+    payload_keys: tuple[str, ...] | None = None
 
     @property
     def serves(self) -> bool:
@@ -209,7 +211,9 @@ def _parse(raw: dict[str, Any]) -> Report:
     )
     since = raw.get("leads_since")
     leads_since = None if since is None else datetime.fromisoformat(since)
-    return Report(**_known(Report, raw) | {"jobs": jobs, "leads_since": leads_since})
+    keys_told = raw.get("payload_keys")
+    told = {"payload_keys": None if keys_told is None else tuple(keys_told)}
+    return Report(**_known(Report, raw) | {"jobs": jobs, "leads_since": leads_since} | told)
 
 
 def _known(kind: type[Job | Report], raw: dict[str, Any]) -> dict[str, Any]:

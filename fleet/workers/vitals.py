@@ -14,6 +14,7 @@ from typing import Any
 from fleet import metrics
 from fleet.clock import clock
 from fleet.declarations import Lane
+from fleet.payloads import own_fingerprints
 from fleet.settings import Settings
 from fleet.workers.board import ChildPhase
 from fleet.workers.presence import DRAINING, Report, report_of_child
@@ -31,6 +32,7 @@ class Vitals:
     def __init__(self, lane: Lane, systemd: Systemd) -> None:
         self._lane, self._systemd = lane, systemd
         self._where: str | None = None
+        self._keys: tuple[str, ...] | None = None
         self._looked_at: float | None = None
         self._reported_at = 0.0
         self._draining = False
@@ -41,6 +43,7 @@ class Vitals:
     def serve(self, settings: Settings, registry: Any) -> str:
         """Serve the pages, the registry's metrics among them; returns their address. Raises `AddressUnusable`."""
         metrics.begin_lane(self._lane.name, self._lane.queues)
+        self._keys = own_fingerprints(settings)
         self._where = metrics.serve(
             settings.metrics_host, registry, port=settings.metrics_port, healthy=self.unhealthy, ready=self.unready
         )
@@ -94,7 +97,8 @@ class Vitals:
     def reports(self) -> list[Report]:
         """The supervisor's own, and one a child."""
         phase = DRAINING if self._draining else ""
-        return [Report("supervisor", self._lane.name, metrics=self._where, phase=phase), *self._children]
+        own = Report("supervisor", self._lane.name, metrics=self._where, phase=phase, payload_keys=self._keys)
+        return [own, *self._children]
 
 
 def _place(child: Child) -> Place:

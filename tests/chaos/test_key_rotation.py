@@ -15,7 +15,8 @@ import redis
 from cryptography.fernet import Fernet
 
 from fleet.broker import FleetBroker, keys
-from fleet.payloads import PayloadEncoder
+from fleet.payloads import PayloadEncoder, fingerprints
+from fleet.workers.presence import present
 from tests.security.processes import Processes, processes
 from tests.waiting import wait_until
 
@@ -114,6 +115,8 @@ def test_a_key_is_rolled_out_and_changed_under_load_and_nothing_is_lost(
         there = wait_until(lambda: redis_client.hvals(keys.bodies(namespace, "work")), LIMIT)
         in_the_open += [body for body in there if b"Erika" in body and number > 2]
         wait_until(lambda after=after: set(sender.sent[: after + 20]) <= done(), LIMIT)
+    told = [one.payload_keys for one in present(redis_client, namespace) if one.kind == "supervisor"]
+    assert told == [fingerprints([K2], seals=True)]
     sender.stop()
     wait_until(lambda: set(sender.sent) <= done(), LIMIT)
     assert in_the_open == []

@@ -9,12 +9,15 @@ from datetime import timedelta
 from pathlib import Path
 from types import MappingProxyType
 
+import dramatiq
 import pytest
+from cryptography.fernet import Fernet
 from sqlalchemy import func, select, update
 
 from fleet import outbox
 from fleet.broker import keys
 from fleet.broker.broker import NotAccepted
+from fleet.payloads import PayloadEncoder
 from fleet.relay import Relayed, relay
 from fleet.standing import standing
 from fleet.storage.tables import OutboxRow
@@ -224,6 +227,24 @@ def test_the_pause_of_what_is_parked_grows_to_five_minutes(post: Post, monkeypat
             pauses.append(round(s.scalars(select(left).where(OutboxRow.namespace == post.broker.namespace)).one()))
     assert pauses[:3] == [2, 4, 8]
     assert pauses[-1] == 300
+
+
+def test_a_sealed_row_is_relayed_by_who_has_no_key_and_stays_sealed(
+    post: Post, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key, before = Fernet.generate_key().decode(), dramatiq.get_encoder()
+    try:
+        dramatiq.set_encoder(PayloadEncoder(lambda: (key,)))
+        left_behind(post, monkeypatch, "Erika")
+        dramatiq.set_encoder(PayloadEncoder(lambda: ()))
+        post.age()
+        assert relay(post.engine, post.broker) == Relayed(sent=1)
+        [body] = post.broker.client.hvals(keys.bodies(post.broker.namespace, QUEUE))
+        assert b"Erika" not in body  # type: ignore[operator]
+        dramatiq.set_encoder(PayloadEncoder(lambda: (key,)))
+        assert post.queued() == ["Erika"]
+    finally:
+        dramatiq.set_encoder(before)
 
 
 def test_a_redis_that_takes_nothing_ends_the_pass_and_parks_nothing(

@@ -37,12 +37,19 @@ class Answer:
     body: bytes = b""
 
 
-def ask(app: Any, one: Ask) -> Answer:
-    """The answer; raises what the application raises, but for a client that left."""
+def ask(app: Any, one: Ask, within: asyncio.Runner) -> Answer:
+    """The answer; raises what the application raises, but for a client that left.
+
+    All requests of one application go through one event loop, as its server's do.
+    """
     answer = Answer()
     with suppress(_Left, ClientDisconnect):  # what a framework makes of it
-        asyncio.run(asyncio.wait_for(_converse(app, one, answer), LIMIT_SECONDS))
+        within.run(_within_the_limit(app, one, answer))
     return answer
+
+
+async def _within_the_limit(app: Any, one: Ask, answer: Answer) -> None:
+    await asyncio.wait_for(_converse(app, one, answer), LIMIT_SECONDS)
 
 
 class _Left(OSError):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from typing import Any
 from urllib.parse import quote_from_bytes, urlencode
@@ -41,13 +42,17 @@ FIELDS = (
 class Door:
     """A console that asks for a login, who may come in, and whether anything changed."""
 
-    def __init__(self, app: App, broker: FleetBroker, client: redis.Redis) -> None:
+    def __init__(self, app: App, broker: FleetBroker, client: redis.Redis, runner: asyncio.Runner) -> None:
+        self._runner = runner
         lines = ";".join(tokens.draw(name, role)[1] for name, role in (("rea", "read"), ("ann", "operate")))  # type: ignore[arg-type]
         self.sessions = Sessions(login=True)
         self.app = make_app(Desk(app, broker, self.sessions, tokens.read(lines, None)))
         self.open = make_app(Desk(app, broker, Sessions(login=False), ()))
         self._client, self._namespace = client, broker.namespace
         self.before = self.state()
+
+    def ask(self, application: Any, one: Ask) -> Answer:
+        return ask(application, one, self._runner)
 
     def cookie(self, visitor: Visitor) -> bytes:
         value: Any = self.sessions._signer.dumps([visitor.name, visitor.role, visitor.session])
@@ -70,7 +75,8 @@ def door(app: App, broker: FleetBroker, environment: Environment, redis_client: 
     staged.waiting(broker, "charging", 3, age=staged.MINUTE)
     staged.dead_letters(broker, "charging", 3, "charge_customer", "failed", "ValueError: no")
     staged.alerts_open(broker)
-    return Door(app, broker, redis_client)
+    with asyncio.Runner() as runner:
+        yield Door(app, broker, redis_client, runner)
 
 
 NUMBERS = st.integers(-(2**70), 2**70).map(str) | st.sampled_from(["nan", "inf", "-1e309", "1.5", "०", "9" * 5000])
@@ -170,7 +176,7 @@ def test_no_request_is_answered_by_a_500_or_changes_anything(door: Door, given: 
         headers.append((b"cookie", door.cookie(OPERATOR)[:-3] + b"abc"))
     made = Ask(one.method, one.raw_path, one.query, tuple(headers), tuple(body), one.leaves_after, one.spec)
     for application in (door.app, door.open):
-        answer = ask(application, made)
+        answer = door.ask(application, made)
         assert answer.status < 500, (made, answer.body[:300])
         assert answer.status or made.leaves_after is not None
         _require_guarded(answer)
@@ -192,7 +198,9 @@ def test_the_same_request_with_the_role_and_the_token_does_change_something(door
         *((b"host", b"127.0.0.1:8310"), (b"cookie", door.cookie(OPERATOR))),
         *((b"content-type", b"application/x-www-form-urlencoded"), (b"content-length", str(len(body)).encode())),
     )
-    assert ask(door.app, Ask("POST", b"/schedule/nightly_audit/pause", headers=headers, body=(body,))).status == 303
+    assert (
+        door.ask(door.app, Ask("POST", b"/schedule/nightly_audit/pause", headers=headers, body=(body,))).status == 303
+    )
     assert door.state() != door.before
 
 
@@ -201,4 +209,4 @@ def test_streams_whose_clients_left_leave_room_for_others(door: Door, spec: str)
     headers = ((b"host", b"127.0.0.1:8310"), (b"cookie", door.cookie(READER)))
     for number in range(MOST_STREAMS + 2):
         one = Ask("GET", b"/live", b"page=/beats", headers, leaves_after=1 + number % 2, spec=spec)
-        assert ask(door.app, one).status == 200
+        assert door.ask(door.app, one).status == 200

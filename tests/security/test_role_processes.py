@@ -10,6 +10,7 @@ import pytest
 
 import fleet
 from fleet.broker import FleetBroker, keys
+from fleet.broker.grants import Role
 from fleet.broker.roles import Own
 from tests.broker.conftest import OwnRedis
 from tests.fleet.post import Post
@@ -86,3 +87,25 @@ def test_a_whole_fleet_runs_as_the_users_of_its_roles_and_is_refused_nothing(
     for sign in ("NOPERM", "refused", "Traceback", "unanswered", "unread"):
         assert sign not in running.said().replace("ValueError", ""), running.said()
     post.close()
+
+
+@pytest.mark.parametrize(
+    ("words", "role", "lacks"), [(["work", "work"], "producer", "worker"), (["beat"], "worker", "beat")]
+)
+def test_a_process_with_another_roles_user_ends_at_its_start_and_names_what_it_lacks(
+    users: Users, tmp_path: Path, words: list[str], role: Role, lacks: Role
+) -> None:
+    with processes(tmp_path, FLEET_NAMESPACE="own", TEST_JOURNAL="none") as made:
+        assert made.start(*words, FLEET_REDIS_URL=users.url(role)).wait(LIMIT) == 2
+        said = made.said()
+    assert f"lacks rights of the role '{lacks}'" in said and f"`fleet acl {lacks}`" in said
+    assert "Traceback" not in said and f"secret-of-{role}" not in said
+
+
+def test_the_doctor_as_its_roles_user_sees_all_and_is_refused_nothing(users: Users, tmp_path: Path) -> None:
+    with processes(tmp_path, FLEET_NAMESPACE="own", TEST_JOURNAL="none") as made:
+        doctor = made.start("doctor", FLEET_REDIS_URL=users.url("doctor"))
+        doctor.wait(LIMIT)
+        said = made.said()
+    assert "may not" not in said and "lacks rights" not in said and "appendfsync always" in said
+    assert users.refused() == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -134,6 +135,16 @@ def test_a_name_with_signs_of_patterns_gives_its_own_keys_and_no_others(own_redi
     require_broker(_broker(users.url("beat"), name), "beat")
     with users.client("beat") as client, pytest.raises(redis.exceptions.NoPermissionError):
         client.xadd(keys.ledger(NS, name.replace("*", "b").replace("?", "bc").replace("[1]", "1") + "-x"), {"a": "b"})
+
+
+def test_every_command_of_every_script_is_some_roles() -> None:
+    scripts = [path for room in ("fleet", "beat") for path in (ROOT / room).rglob("*.lua") if path.stem != "export"]
+    called = {name for path in scripts for name in re.findall(r'(?:redis\.p?call|ask)\("(\w+)"', path.read_text())} - {
+        "PUBLISH",
+        "TIME",
+    }
+    assert len(called) > 30
+    assert called <= {words[0] for role in ROLES for words in asked(role, OWN)}
 
 
 def test_every_key_of_the_engine_is_some_roles() -> None:

@@ -21,11 +21,10 @@ from pathlib import Path
 
 import psutil
 import pytest
-import redis
 from dramatiq import Message
 from sqlalchemy import Engine, create_engine, text
 
-from fleet.broker import FleetBroker, keys
+from fleet.broker import FleetBroker
 from fleet.storage.engine import psycopg_url
 from tests.chaos.workers.conftest import die as die
 from tests.chaos.workers.conftest import say as say
@@ -134,18 +133,19 @@ def until_running(engine: Engine, count: int = 1) -> None:
     wait_until(lambda: states(engine).get("running", 0) >= count, 60)
 
 
-def judge(engine: Engine, limit: timedelta, say: Callable[[str], None]) -> None:
-    """Each row that a job ever took is terminal, and was so in time."""
+def judge(engine: Engine, limit: timedelta, say: Callable[[str], None]) -> int:
+    """Each row that a job ever took is terminal, or may still run, and was so in time; returns how many were taken."""
     query = (
-        "SELECT id, how, status, outcome, attempts, terminal_at - started_at FROM parcels "
-        "WHERE started_at IS NOT NULL ORDER BY 6 DESC NULLS FIRST"
+        "SELECT id, how, status, outcome, attempts, coalesce(terminal_at, clock_timestamp()) - started_at FROM parcels "
+        "WHERE started_at IS NOT NULL ORDER BY 6 DESC"
     )
     with engine.connect() as connection:
         rows = connection.execute(text(query)).all()
-    late = [row for row in rows if row[5] is None or row[5] > limit]
+    late = [row for row in rows if row[5] > limit]
     slowest = rows[0]
     say(f"{len(rows)} rows, {states(engine)}; the slowest ended {slowest[5]} after its job began, of {limit}")
     assert not late, "\n".join(map(str, late))
+    return len(rows)
 
 
 @pytest.mark.timeout(400)
@@ -153,7 +153,6 @@ def test_workers_die_hosts_vanish_deadlines_are_missed_and_each_row_is_terminal_
     app: Path,
     engine: Engine,
     environment: Environment,
-    redis_client: redis.Redis,
     start: Start,
     die: random.Random,
     say: Callable[[str], None],
@@ -189,9 +188,8 @@ def test_workers_die_hosts_vanish_deadlines_are_missed_and_each_row_is_terminal_
     until_running(engine)
     wait_until(lambda: any(not host.is_running() or host.status() == psutil.STATUS_ZOMBIE for host in hosts), 90)
     start("work", "jobs")
-    bodies = keys.bodies(environment.namespace, "parcels")
-    wait_until(lambda: not redis_client.exists(bodies) and "running" not in states(engine), 120)
-    judge(engine, limit, say)
+    wait_until(lambda: "running" not in states(engine), 60)  # a message may wait longer, as a suspect; its row does not
+    assert judge(engine, limit, say) > 20
 
 
 def test_a_row_whose_host_vanishes_with_all_others_is_ended_by_the_janitor_in_time(

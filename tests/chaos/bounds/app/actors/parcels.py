@@ -48,12 +48,12 @@ def deliver(parcel_id: int) -> None:
         )
     if row is None:
         return
-    work(row.how)
+    work(row.how, row.attempts)
     with session() as s:
         leases.finish(s, Parcel, parcel_id, token=token, status="done", outcome="It is delivered.")
 
 
-def work(how: str) -> None:
+def work(how: str, attempt: int) -> None:
     if how == "slow":  # leaves at its soft budget
         for _ in range(LONG * 100):
             time.sleep(0.01)
@@ -64,7 +64,7 @@ def work(how: str) -> None:
     elif how == "dies":
         time.sleep(0.3)
         os.kill(os.getpid(), signal.SIGKILL)
-    elif how == "host":  # all of it, as when a machine loses its power
+    elif how == "host" and attempt == 1:  # all of it, as when a machine loses its power; not of the next one too
         time.sleep(0.3)
         supervisor = next(one for one in psutil.Process().parents() if "work" in one.cmdline())
         for one in [supervisor, *supervisor.children(recursive=True)]:
