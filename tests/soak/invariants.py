@@ -213,6 +213,8 @@ def _house(stage: Stage, watch: Watch) -> Iterator[Line]:
     left = [f"{r.queue} {r.ready} waiting, {r.delayed} delayed, {r.in_flight} held" for r in readings if r.left]
     yield judged("house", "messages left anywhere (backlog)", 0, sum(r.left for r in readings), left)
     yield said("house", "dead letters", ", ".join(f"{r.queue} {r.dead}" for r in readings if r.dead) or "none")
+    orphans = stage.hosts.orphans()
+    yield judged("house", "processes that outlived their supervisor", 0, len(orphans), orphans)
     stuck = list(judge_house.running_rows())
     yield judged("house", "rows that still say running", 0, len(stuck), stuck)
     beyond = sorted(watch.beyond)
