@@ -7,7 +7,7 @@ PostgreSQL, which workers write.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from datetime import datetime, timedelta
 from itertools import groupby
 
@@ -26,7 +26,7 @@ from fleet.storage import session
 from fleet.storage.tables import LIVE_STATES, Slot, SlotState
 
 SECTION = "slots"
-FAILED = "slots' messages that failed"
+FAILED, UNENDED = "slots' messages that failed", "slots' messages that did not end"
 _TICK = timedelta(milliseconds=1)
 
 
@@ -43,10 +43,16 @@ def judge(app: App, plan: Plan, broker: FleetBroker, killed: str | None) -> Iter
     yield from _leadership(ledger, killed)
 
 
-def judge_ledger(app: App, plan: Plan, ledger: list[LedgerLine]) -> Iterator[Line]:
-    """Lines on slots and messages, by a ledger that was read, all at once or part by part."""
+def judge_ledger(
+    app: App, plan: Plan, ledger: list[LedgerLine], ended: Collection[tuple[str, datetime]] = ()
+) -> Iterator[Line]:
+    """Lines on slots and messages, by a ledger that was read, all at once or part by part.
+
+    `ended` are (entry, slot) whose message is known to have ended though no row says so: a process that was killed
+    while PostgreSQL was away takes the ends that it kept along.
+    """
     yield from _verdicts(app, plan, ledger)
-    yield from _messages(ledger)
+    yield from _messages(ledger, ended)
 
 
 def _verdicts(app: App, plan: Plan, ledger: list[LedgerLine]) -> Iterator[Line]:
@@ -75,20 +81,20 @@ def _judged_slots(entry: Entry, ledger: list[LedgerLine], counts: Counter[str], 
                 yield slot
 
 
-def _messages(ledger: list[LedgerLine]) -> Iterator[Line]:
+def _messages(ledger: list[LedgerLine], ended: Collection[tuple[str, datetime]] = ()) -> Iterator[Line]:
     with session() as s:
         rows = s.execute(select(Slot.entry, Slot.slot, Slot.state, Slot.fires, Slot.refused)).all()
     taken = {(row.entry, row.slot) for row in rows}
     fired = [(line.entry, line.last) for line in ledger if line.verdict == "fired"]
     doubled = [_name(row.entry, row.slot) for row in rows if row.fires > 1 or row.refused]
-    lost = [_name(*slot) for slot in fired if slot not in taken]
+    lost = [_name(*slot) for slot in fired if slot not in taken and slot not in ended]
     unended = [_name(row.entry, row.slot) for row in rows if row.state in LIVE_STATES]
     dead = (SlotState.FAILED, SlotState.DEADLINE)
     failed = [f"{_name(row.entry, row.slot)} {row.state}" for row in rows if row.state in dead]
     expired = Counter(row.entry for row in rows if row.state == SlotState.EXPIRED and row.slot > EVENING)
     yield judged(SECTION, "slots with two messages", 0, len(doubled), doubled)
     yield judged(SECTION, "fired slots that a worker took up", len(fired), len(fired) - len(lost), lost)
-    yield judged(SECTION, "slots' messages that did not end", 0, len(unended), unended)
+    yield judged(SECTION, UNENDED, 0, len(unended), unended)
     yield judged(SECTION, FAILED, 0, len(failed), failed)
     late = [f"{entry} {times}×" for entry, times in expired.most_common()]
     yield judged(SECTION, "slots' messages that expired before they started", 0, expired.total(), late, verdict="apart")

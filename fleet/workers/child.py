@@ -150,12 +150,13 @@ def _finish(worker: FleetWorker, lane: Lane, stop: threading.Event) -> None:
 
 def main() -> None:
     """The entry point; configuration comes from the environment and the arguments."""
-    die_with_parent(signal.SIGKILL)
     parser = argparse.ArgumentParser(prog="python -m fleet.workers.child")
     parser.add_argument("--app", type=Path, required=True)
     parser.add_argument("--board", type=Path, required=True)
+    parser.add_argument("--parent", type=int, required=True)
     parser.add_argument("lane")
     arguments = parser.parse_args()
+    die_with_parent(signal.SIGKILL, arguments.parent)
     app = load(arguments.app)
     configured = settings()
     configure_logs(configured.log_format, configured.log_level)

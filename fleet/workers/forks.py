@@ -70,7 +70,7 @@ class Spare:
             self.process = subprocess.Popen(
                 [
                     *(sys.executable, "-m", "fleet.workers.spare", "--app", str(root)),
-                    *("--channel", str(theirs.fileno()), lane.name),
+                    *("--channel", str(theirs.fileno()), "--parent", str(os.getpid()), lane.name),
                 ],
                 stdin=subprocess.DEVNULL,
                 start_new_session=True,

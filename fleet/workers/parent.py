@@ -10,11 +10,15 @@ import sys
 _PR_SET_PDEATHSIG = 1
 
 
-def die_with_parent(number: signal.Signals) -> None:
-    """Have the kernel send this signal when the parent ends, by whatever end."""
+def die_with_parent(number: signal.Signals, parent: int | None = None) -> None:
+    """Have the kernel send this signal when the parent ends, by whatever end.
+
+    `parent` is who started this process, as it said itself: one that was killed while the interpreter started here is
+    gone before anybody can ask who it was, and its child would live on.
+    """
     if sys.platform != "linux":
         return
-    parent = os.getppid()
+    parent = os.getppid() if parent is None else parent
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, number, 0, 0, 0)
     if os.getppid() != parent:  # it ended before the kernel was asked
         os.kill(os.getpid(), number)

@@ -166,7 +166,7 @@ def _started(root: Path, lane: Lane, board: Path, metrics: str) -> subprocess.Po
     return subprocess.Popen(
         [
             *(sys.executable, "-m", "fleet.workers.child", "--app", str(root)),
-            *("--board", str(board), lane.name),
+            *("--board", str(board), "--parent", str(os.getpid()), lane.name),
         ],
         stdin=subprocess.DEVNULL,
         start_new_session=True,  # a signal to the terminal's group reaches the supervisor alone

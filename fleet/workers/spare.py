@@ -96,16 +96,16 @@ class _Spare:
             names = ", ".join(thread.name for thread in threading.enumerate())
             log.error("spare_has_threads", lane=self._lane.name, threads=names, instead="no suspect is run")
             os._exit(1)
-        pid = os.fork()
+        spare, pid = os.getpid(), os.fork()
         if pid == 0:
-            self._be_a_child(board)
+            self._be_a_child(board, spare)
         self._forks.add(pid)
         self._say(f"started {pid}")
 
-    def _be_a_child(self, board: Path) -> None:
+    def _be_a_child(self, board: Path, spare: int) -> None:
         code = 1
         try:
-            die_with_parent(signal.SIGKILL)
+            die_with_parent(signal.SIGKILL, spare)
             os.setsid()  # a signal to its own group is its own alone
             signal.set_wakeup_fd(-1)
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
@@ -131,12 +131,13 @@ class _Spare:
 
 def main() -> None:
     """The entry point; configuration comes from the environment and the arguments."""
-    die_with_parent(signal.SIGKILL)
     parser = argparse.ArgumentParser(prog="python -m fleet.workers.spare")
     parser.add_argument("--app", type=Path, required=True)
     parser.add_argument("--channel", type=int, required=True)
+    parser.add_argument("--parent", type=int, required=True)
     parser.add_argument("lane")
     arguments = parser.parse_args()
+    die_with_parent(signal.SIGKILL, arguments.parent)
     app = load(arguments.app)
     configured = settings()
     configure_logs(configured.log_format, configured.log_level)

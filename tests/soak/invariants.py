@@ -19,7 +19,7 @@ from sqlalchemy import func, select, update
 
 from books.models import BankAccount
 from books.night import judge_bank, judge_elastic, judge_house, judge_slots
-from books.night.logs import lines
+from books.night.logs import events, lines
 from books.night.plan import Plan
 from books.night.report import Line, judged, said
 from books.night.world import World
@@ -155,13 +155,15 @@ def tallied(broker: FleetBroker, journal: Path, sent: Mapping[str, int]) -> Iter
 def _slots(stage: Stage, watch: Watch, spans: Spans) -> Iterator[Line]:
     """Of the entry that is deployed over and over no slots are due by one schedule; that none came twice is judged.
 
-    A job that used up its attempts while PostgreSQL was away is a dead letter, and not lost.
+    A job that used up its attempts while PostgreSQL was away is a dead letter, and not lost. A process that is killed
+    while PostgreSQL is away takes the ends along that it kept: a message that a log says has expired has ended, and a
+    slot that still says running when no message is left has too.
     """
     app = stage.hosts.app
     others = replace(app, schedule=tuple(entry for entry in app.schedule if entry.name != TICK))
     plan = Lasted(stage.plan.seconds, stage.plan.seed, stage.plan.folder, since=spans.since, until=spans.until)
-    for line in judge_slots.judge_ledger(others, plan, watch.ledger):
-        in_vain = line.claim == judge_slots.FAILED and line.verdict == "red"
+    for line in judge_slots.judge_ledger(others, plan, watch.ledger, expired(stage.plan.folder)):
+        in_vain = line.claim in (judge_slots.FAILED, judge_slots.UNENDED) and line.verdict == "red"
         yield replace(line, verdict="apart") if in_vain else line
     minutes = replace(app.entry(TICK), cron="* * * * *")
     found = Counter(
@@ -172,6 +174,16 @@ def _slots(stage: Stage, watch: Watch, spans: Spans) -> Iterator[Line]:
     )
     twice = [f"{slot:%H:%M} {times}×" for slot, times in found.items() if times > 1]
     yield judged("slots", "slots of the redeployed entry with two verdicts", 0, len(twice), twice)
+
+
+def expired(folder: Path) -> set[tuple[str, datetime]]:
+    """The slots whose message expired, by the fleet's logs."""
+    found = set()
+    for event in events(folder, "message_expired"):
+        entry, _, slot = str(event.get("origin", "")).rpartition("@")
+        if entry:
+            found.add((entry, datetime.fromisoformat(slot)))
+    return found
 
 
 def left_the_house(world: World) -> Iterator[Line]:
@@ -201,6 +213,8 @@ def _house(stage: Stage, watch: Watch) -> Iterator[Line]:
     left = [f"{r.queue} {r.ready} waiting, {r.delayed} delayed, {r.in_flight} held" for r in readings if r.left]
     yield judged("house", "messages left anywhere (backlog)", 0, sum(r.left for r in readings), left)
     yield said("house", "dead letters", ", ".join(f"{r.queue} {r.dead}" for r in readings if r.dead) or "none")
+    orphans = stage.hosts.orphans()
+    yield judged("house", "processes that outlived their supervisor", 0, len(orphans), orphans)
     stuck = list(judge_house.running_rows())
     yield judged("house", "rows that still say running", 0, len(stuck), stuck)
     beyond = sorted(watch.beyond)

@@ -103,6 +103,16 @@ class Hosts:
             time.sleep(0.2)
         return False
 
+    def orphans(self) -> list[str]:
+        """Processes of this house that are nobody's, once everything has ended: its supervisor's kill missed them."""
+        root = str(self.app.root)
+        found = []
+        for process in psutil.process_iter(["cmdline"]):
+            told = process.info["cmdline"] or []
+            if root in told and "fleet.workers" in " ".join(told):
+                found.append(f"pid {process.pid} {told[-1]}")
+        return found
+
     def stop(self) -> None:
         """End everything by its drain, whatever was stopped."""
         for process in psutil.Process().children(recursive=True):

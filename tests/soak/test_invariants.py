@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from datetime import timedelta
+from datetime import UTC, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -11,14 +11,18 @@ import pytest
 from sqlalchemy import func
 
 from books.models import AccountStatus, BankAccount
+from books.night import judge_slots
+from books.night.plan import at
 from books.night.report import Line
 from books.night.world import World
 from fleet import app as application
 from fleet.broker import keys
+from fleet.ledger import LedgerLine
 from fleet.storage import session
 from tests.conftest import ROOT, Environment
 from tests.soak import invariants
 
+SLOT = at(3, 10).astimezone(UTC)
 NOWHERE = Path("/nowhere")
 
 
@@ -54,6 +58,18 @@ def test_what_left_the_house_twice_is_seen_in_the_sandboxs_own_records(tmp_path:
         "filings and charges, by the gateway's log": "subscription 3 2×",
         "mails, by the mail server's journal": "invoice-7 2×",
     }
+
+
+def test_a_slot_whose_end_died_with_its_process_is_told_by_the_log_and_others_are_lost(
+    migrated: Environment, tmp_path: Path
+) -> None:
+    (tmp_path / "logs").mkdir()
+    said = {"event": "message_expired", "origin": f"tick@{SLOT.isoformat()}"}
+    by_hand = {"event": "message_expired", "origin": None}
+    (tmp_path / "logs" / "lane-soak.log").write_text("".join(json.dumps(line) + "\n" for line in (said, by_hand)))
+    fired = [LedgerLine(entry, "fired", SLOT, SLOT, 1, SLOT, "token") for entry in ("tick", "other")]
+    told = judge_slots._messages(fired, invariants.expired(tmp_path))
+    assert red(told) == {"fired slots that a worker took up": "other@03:10"}
 
 
 @pytest.mark.parametrize(("behind", "seen"), [(timedelta(seconds=90), True), (timedelta(seconds=30), False)])
