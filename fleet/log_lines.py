@@ -18,7 +18,7 @@ from fleet.patterns import Known, knowing
 from fleet.personal import kind_of, known_from, known_under
 from fleet.scrubbing import scrub, scrub_value
 
-_AS_THEY_ARE = frozenset({"level", "timestamp", "logger", "_record", "_from_structlog"})
+_AS_THEY_ARE = frozenset({"level", "timestamp", "logger", "nonce", "_record", "_from_structlog"})
 
 
 class Scrubbing:

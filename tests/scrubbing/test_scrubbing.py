@@ -77,6 +77,12 @@ def test_ids_instants_places_durations_and_counts_stay_readable(text: str) -> No
     assert scrub(text) == text
 
 
+def test_the_id_of_every_slots_message_stays_also_where_its_milliseconds_could_be_a_cards_number() -> None:
+    for milliseconds in range(1772503800000, 1772503800000 + 24 * 3600 * 1000, 61_000):
+        told = f"nightly_audit@{milliseconds} failed, nightly_audit@{milliseconds}-lost too"
+        assert scrub(told) == told
+
+
 def test_a_long_text_is_cut_where_nothing_is_cut_in_half() -> None:
     for at in range(LONGEST - 60, LONGEST + 220, 7):
         text = ("word " * 5_000)[:at] + " DE89 3704 0044 0532 0130 00" + " word" * 100
