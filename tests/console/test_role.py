@@ -72,7 +72,8 @@ def test_every_page_and_every_act_of_the_console_is_in_its_roles_rights(
     require_broker(broker, "console")
     acting = client()
     for page in PAGES:
-        assert acting.get(page).status_code in (200, 404), page
+        shown = acting.get(page)
+        assert shown.status_code in (200, 404), f"{page}: {shown.text[-1000:]}"
     entry = app.entry("categorize_uncategorized_transactions")
     token = form_token(acting, "/schedule/nightly_audit")
     hours = str((window(entry, clock.now()).deadline - clock.now()).total_seconds() / 7200)

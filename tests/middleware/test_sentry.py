@@ -182,7 +182,7 @@ def test_a_safe_argument_that_is_no_parameter_is_refused(house: Any, listed: Any
 def test_ten_thousand_skipped_messages_leave_no_scope_behind(house: Any, ingest: Ingest) -> None:
     def scopes() -> int:
         gc.collect()
-        return sum(isinstance(one, sentry_sdk.Scope) for one in gc.get_objects())
+        return sum(issubclass(type(one), sentry_sdk.Scope) for one in gc.get_objects())  # some proxies wake when asked
 
     late = queue("work").actor(name="late")(lambda: None)
     house.work()

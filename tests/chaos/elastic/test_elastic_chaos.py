@@ -123,7 +123,8 @@ def test_readings_that_stand_still_under_fresh_stamps_make_it_the_cron_and_the_b
     finally:
         stop.set()
         liar.join()
-    assert fleet.logged("balancer_blind") == 1
+    # A true reading may slip in between two lies, and then it is said again.
+    assert 1 <= fleet.logged("balancer_blind") <= fleet.logged("balancer_sees_again") + 1
     fleet.judge()
 
 
