@@ -2,6 +2,8 @@
 
 Dramatiq's own keys keep Dramatiq's names, so that stock producers and workers can share a queue with ours. Ours stand
 under `<namespace>:fleet:`; a queue name cannot hold a colon, so the two never meet.
+
+Longer than a file should be, since there is one place for keys: it is a list, read by looking one of them up.
 """
 
 from __future__ import annotations
