@@ -238,3 +238,4 @@ def test_a_redis_that_does_not_answer_the_flush_costs_no_job_anything(
     for _ in range(20):
         job.send()
     wait_until(lambda: not redis_client.exists(keys.bodies(house.broker.namespace, "work")))
+    assert not redis_client.exists(keys.dead(house.broker.namespace, "work"))

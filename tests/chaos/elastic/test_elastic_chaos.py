@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-import random
 import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from random import Random
 
 import pytest
 
@@ -51,10 +51,10 @@ def test_a_leader_that_is_killed_in_the_middle_loses_and_doubles_no_chain(fleet_
 def test_worker_processes_that_are_killed_in_their_chunks_lose_and_double_no_chain(fleet_of: Begin) -> None:
     fleet = fleet_of(rows=500, seconds=0.05)
     fleet.begin(1.5)
-    killed: set[int] = set()
+    killed, drawn = set[int](), Random(6)
     for step in range(1, 6):
         wait_until(lambda step=step: fleet.done() > 60 * step, 30)  # type: ignore[misc]
-        victim = random.choice(fleet.children())
+        victim = drawn.choice(fleet.children())
         killed.add(victim.pid)
         victim.kill()
     fleet.until_done()
