@@ -154,13 +154,15 @@ def last_decisions(broker: FleetBroker, entry: str, most: int) -> list[Decision]
 def hold(broker: FleetBroker, entry: Entry, until: datetime, *, by: str, because: str) -> Hold | None:
     """Let no chain of an entry begin another chunk until an instant; returns the hold that stood before.
 
-    Raises `DeclarationInvalid` for an instant that has passed or lies behind the deadline of the entry's night.
+    Raises `DeclarationInvalid` for an instant that has passed or lies behind `Window.holdable_until`.
     """
     now = clock.now()
     night = window(entry, now)
-    if not now < until <= night.deadline:
+    last = night.holdable_until(now)
+    what = "deadline" if last == night.deadline else "night's end"
+    if not now < until <= last:
         raise DeclarationInvalid(
-            f"{entry.name} can be held from now ({now:%H:%M} UTC) to its deadline, {night.deadline:%Y-%m-%d %H:%M} UTC "
+            f"{entry.name} can be held from now ({now:%H:%M} UTC) to its {what}, {last:%Y-%m-%d %H:%M} UTC "
             f"at the latest; not until {until:%Y-%m-%d %H:%M}: what is left by then could not be done any more."
         )
     told = {"by": by, "at": now.isoformat(), "until": until.isoformat(), "because": because}

@@ -37,6 +37,10 @@ class Window:
         """Whether the instant lies in this night."""
         return self.opens <= instant < self.closes
 
+    def holdable_until(self, now: datetime) -> datetime:
+        """The last instant that a person may hold the entry to: the deadline, or, behind it, the end of the night."""
+        return self.deadline if now < self.deadline else self.closes
+
     def level(self, cap: int, now: datetime) -> int:
         """How many chains run where nobody decides: all from the slot to the day, or to the end if that is before."""
         return cap if self.slot <= now < min(self.day, self.closes) else 0

@@ -22,6 +22,7 @@ import pytest
 import redis
 from sqlalchemy import create_engine, text
 
+from fleet import app as application
 from fleet import embedded
 from fleet.clock import clock
 from fleet.settings import Settings
@@ -120,6 +121,19 @@ def environment(
     storage.database().dispose()
     forget_settings()
     clock.set_night(None)
+
+
+@pytest.fixture(autouse=True)
+def no_actor_left_behind() -> Iterator[None]:
+    """What a test declares for the process's broker is taken out again: a later test's application would have it."""
+    known = set(application.process_broker().actors) if application.process_broker.cache_info().currsize else set()
+    yield
+    if application.process_broker.cache_info().currsize:
+        broker = application.process_broker()
+        for name, actor in list(broker.actors.items()):
+            if name not in known and "/test_" in getattr(actor, "declared_at", ""):
+                del broker.actors[name]
+        broker.queues &= {actor.queue_name for actor in broker.actors.values()}
 
 
 @pytest.fixture

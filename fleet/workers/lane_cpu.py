@@ -21,20 +21,22 @@ class LaneCpu:
     def __init__(self, lane: str, flow: Flow) -> None:
         self._figure, self._flow = f"l:{lane}:cpu_us", flow
         self._next = 0.0
-        self._counted: float | None = None
+        self._counted = _ended()  # a process that made others before makes lanes in tests alone
 
     def look(self, children: Iterable[Child], now: float) -> None:
         """Count what was used since the last look; `now` by `clock.monotonic()`."""
         if now < self._next:
             return
         self._next = now + pause()
-        ended = resource.getrusage(resource.RUSAGE_CHILDREN)
-        used = ended.ru_utime + ended.ru_stime + sum(_used(child.pid) for child in children)
-        if self._counted is None:
-            self._counted = used
-        elif used > self._counted:  # one that ends in between is in neither sum, and in one the next time
+        used = _ended() + sum(_used(child.pid) for child in children)
+        if used > self._counted:  # one that ends in between is in neither sum, and in one the next time
             self._flow.add(self._figure, count=int((used - self._counted) * 1e6))
             self._counted = used
+
+
+def _ended() -> float:
+    ended = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return ended.ru_utime + ended.ru_stime
 
 
 def _used(pid: int) -> float:

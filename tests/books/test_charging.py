@@ -263,6 +263,12 @@ def send_from_three_beats(environment: Any) -> None:
         thread.join()
 
 
+def two_that_serve(client: redis.Redis, namespace: str) -> list[int]:
+    """The processes that serve, once both are seen."""
+    serving = [child.pid for child in present(client, namespace) if child.serves]
+    return serving if len(serving) == 2 else []
+
+
 def statuses() -> Counter[str]:
     with session() as s:
         return Counter(s.scalars(select(OutsideEffect.status)))
@@ -274,13 +280,14 @@ def test_three_beats_with_neither_lock_nor_slot_make_one_charge_a_subscription_a
 ) -> None:
     paying = [subscribe() for _ in range(40)]
     poor = [subscribe(method="pm_declined_1") for _ in range(3)]
+    children = wait_until(lambda: two_that_serve(redis_client, environment.namespace), 20)
     send_from_three_beats(environment)
     if killed:
         wait_until(lambda: statuses()[EffectStatus.RUNNING] >= 3, 20)
-        children = [child for child in present(redis_client, environment.namespace) if child.serves]
         for child in children:
-            os.kill(child.pid, signal.SIGKILL)
-        wait_until(lambda: len(lanes.events("worker_died")) >= len(children) == 2, 20)
+            os.kill(child, signal.SIGKILL)
+        died = wait_until(lambda: len(events := lanes.events("worker_died")) >= 2 and events, 40)
+        assert {event["pid"] for event in died} >= set(children)
     bodies = keys.bodies(environment.namespace, QUEUE)
     ended = {EffectStatus.DONE: len(paying), EffectStatus.REFUSED: len(poor)}
     wait_until(lambda: statuses() == ended and redis_client.hlen(bodies) == 0, 100)

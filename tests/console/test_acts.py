@@ -179,7 +179,7 @@ def test_the_arguments_of_a_letter_are_shown_as_far_as_its_actor_lists_them_as_s
 def test_an_elastic_entry_is_held_and_released(client: Client, broker: FleetBroker, app: App) -> None:
     acting = client()
     entry = app.entry("categorize_uncategorized_transactions")
-    left = window(entry, clock.now()).deadline - clock.now()
+    left = window(entry, now := clock.now()).holdable_until(now) - now
     given = {"because": WHY, "form_token": form_token(acting, "/balancer"), "hours": str(left / timedelta(hours=2))}
     said = acting.post(f"/balancer/{entry.name}/hold", data=given, follow_redirects=True).text
     assert f"{entry.name} is held until" in said
@@ -189,7 +189,7 @@ def test_an_elastic_entry_is_held_and_released(client: Client, broker: FleetBrok
     assert allowance.holds(broker, [entry.name]) == {}
     assert last(broker).what == "release" and WHY in str(last(broker).before)
     late = acting.post(f"/balancer/{entry.name}/hold", data={**given, "hours": "40"})
-    assert late.status_code == 400 and "deadline" in late.text
+    assert late.status_code == 400 and "at the latest" in late.text
     assert acting.post("/balancer/nightly_audit/hold", data=given).status_code == 404
 
 

@@ -76,7 +76,8 @@ def test_every_page_and_every_act_of_the_console_is_in_its_roles_rights(
         assert shown.status_code in (200, 404), f"{page}: {shown.text[-1000:]}"
     entry = app.entry("categorize_uncategorized_transactions")
     token = form_token(acting, "/schedule/nightly_audit")
-    hours = str((window(entry, clock.now()).deadline - clock.now()).total_seconds() / 7200)
+    left = window(entry, now := clock.now()).holdable_until(now) - now
+    hours = str(left.total_seconds() / 7200)
     given = {"because": WHY, "form_token": token, "hours": hours}
     acts = ["/schedule/nightly_audit/" + act for act in ("pause", "resume", "fire")]
     acts += [f"/balancer/{entry.name}/hold", f"/balancer/{entry.name}/release", "/balancer/off", "/balancer/on"]

@@ -6,7 +6,7 @@ import threading
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 
 import pytest
 
@@ -19,6 +19,7 @@ from fleet.chains import living, seed
 from fleet.clock import clock
 from fleet.errors import DeclarationInvalid
 from fleet.settings import Settings
+from fleet.window import window
 from middleware import default_order
 from tests.fleet.elastic_house import ENTRY, QUEUE, ElasticHouse, it_is, tonight
 from tests.waiting import wait_until
@@ -261,6 +262,16 @@ def test_a_persons_hold_stands_whoever_decides_and_when_nobody_does(house: Elast
 def test_a_hold_is_from_now_to_the_deadline(house: ElasticHouse, until: datetime) -> None:
     with pytest.raises(DeclarationInvalid, match="to its deadline, 2026-11-30 06:15 UTC at the latest"):
         hold(house.broker, ENTRY, until, by="ann", because="the bank asked for a quiet night")
+
+
+def test_what_runs_by_day_behind_its_deadline_is_held_to_the_end_of_its_night(house: ElasticHouse) -> None:
+    it_is(6, 30)
+    closes = window(ENTRY, clock.now()).closes
+    told = {"by": "ann", "because": "people are at work before their day"}
+    with pytest.raises(DeclarationInvalid, match=r"to its night's end, 2026-11-30 .* at the latest"):
+        hold(house.broker, ENTRY, closes + timedelta(minutes=1), **told)
+    hold(house.broker, ENTRY, closes, **told)
+    assert allowance(house.broker, ENTRY, clock.now()).reason == "held"
 
 
 @pytest.mark.parametrize("now", [replace(ENTRY, elastic=None), replace(ENTRY, name="sorting", actor="sort")])
