@@ -10,6 +10,7 @@ import os
 import tempfile
 import uuid
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -76,14 +77,14 @@ def namespace(redis_client: redis.Redis) -> Iterator[str]:
         redis_client.delete(key)
 
 
-@pytest.fixture(scope="module")
-def database_url(servers: embedded.Urls) -> Iterator[str]:
-    """The URL of an empty PostgreSQL database of the module's own."""
-    url = storage.psycopg_url(servers.database_url)
+@contextmanager
+def made_database(server: str, template: str = "template1") -> Iterator[str]:
+    """The URL of a database that is there for as long as the block."""
+    url = storage.psycopg_url(server)
     name = f"test_{uuid.uuid4().hex[:12]}"
     admin = create_engine(url, isolation_level="AUTOCOMMIT")
     with admin.connect() as connection:
-        connection.execute(text(f'CREATE DATABASE "{name}"'))
+        connection.execute(text(f'CREATE DATABASE "{name}" TEMPLATE "{template}"'))
     yield url.set(database=name).render_as_string(hide_password=False)
     with admin.connect() as connection:
         connection.execute(text(f'DROP DATABASE "{name}" WITH (FORCE)'))
@@ -91,12 +92,29 @@ def database_url(servers: embedded.Urls) -> Iterator[str]:
 
 
 @pytest.fixture(scope="module")
-def migrated_url(database_url: str) -> str:
-    """The same database with every migration of the engine and the bookkeeping applied."""
-    engine = create_engine(storage.psycopg_url(database_url))
-    migrate(engine, ROOT)
-    engine.dispose()
-    return database_url
+def database_url(servers: embedded.Urls) -> Iterator[str]:
+    """The URL of an empty PostgreSQL database of the module's own."""
+    with made_database(servers.database_url) as url:
+        yield url
+
+
+@pytest.fixture(scope="session")
+def migrated_template(servers: embedded.Urls) -> Iterator[str]:
+    """The name of a database with every migration applied; a copy of it is made in a tenth of the time they take."""
+    with made_database(servers.database_url) as url:
+        engine = create_engine(url)
+        migrate(engine, ROOT)
+        engine.dispose()  # nobody may be connected to what is copied
+        name = engine.url.database
+        assert name is not None
+        yield name
+
+
+@pytest.fixture(scope="module")
+def migrated_url(servers: embedded.Urls, migrated_template: str) -> Iterator[str]:
+    """The URL of a database of the module's own with every migration of the engine and the bookkeeping applied."""
+    with made_database(servers.database_url, migrated_template) as url:
+        yield url
 
 
 @dataclass(frozen=True)
