@@ -24,9 +24,9 @@ pytestmark = pytest.mark.skipif(NO_KUBECTL is not None, reason=NO_KUBECTL or "")
 
 OLDEST, NEWEST = "1.30", "1.37"  # preStop's `sleep` came with 1.30
 SECRETS = {
-    "a lane": {"fleet-redis", "fleet-database", "books-outside"},
-    "beat": {"fleet-redis", "fleet-database"},
-    "console": {"fleet-redis", "fleet-database", "fleet-console"},
+    "a lane": {"fleet-redis-worker", "fleet-database", "books-outside"},
+    "beat": {"fleet-redis-beat", "fleet-database"},
+    "console": {"fleet-redis-console", "fleet-database", "fleet-console"},
     "migrate": {"fleet-database"},
 }
 BY_NAME = {lane.name: lane for lane in LANES}
