@@ -5,8 +5,6 @@ An error of the engine is one sentence on standard error and exit code 2, no tra
 
 from __future__ import annotations
 
-import os
-import signal
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -64,10 +62,10 @@ def _start(*, follow_parent: bool = False) -> application.App:
 
 def _configure(configured: Settings, *, follow_parent: bool) -> None:
     from fleet import clock, logs
-    from fleet.workers.parent import die_with_parent
+    from fleet.workers.parent import follow
 
-    if follow_parent and configured.parent == os.getppid():
-        die_with_parent(signal.SIGTERM)
+    if follow_parent:
+        follow(configured.parent)
     logs.configure(configured.log_format, configured.log_level)
     clock.configure(configured)
 

@@ -21,7 +21,7 @@ from starlette.types import ASGIApp
 from fleet.clock import clock, configure
 from fleet.errors import SettingsInvalid
 from fleet.settings import Settings
-from fleet.workers.parent import die_with_parent
+from fleet.workers.parent import follow
 
 
 class Journal:
@@ -61,8 +61,7 @@ def set_clock() -> None:
     except SettingsInvalid as error:
         raise SystemExit(str(error)) from None
     configure(settings)
-    if settings.parent == os.getppid():
-        die_with_parent(signal.SIGTERM)
+    follow(settings.parent)
 
 
 def end_at_once() -> None:

@@ -22,3 +22,13 @@ def die_with_parent(number: signal.Signals, parent: int | None = None) -> None:
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, number, 0, 0, 0)
     if os.getppid() != parent:  # it ended before the kernel was asked
         os.kill(os.getpid(), number)
+
+
+def follow(parent: int | None) -> None:
+    """End by SIGTERM with whoever started this process for himself, as `FLEET_PARENT` says; None follows nobody.
+
+    What this process starts does not inherit it: it is nobody's word that they should end with him.
+    """
+    if parent is not None:
+        os.environ.pop("FLEET_PARENT", None)
+        die_with_parent(signal.SIGTERM, parent)

@@ -28,3 +28,20 @@ def test_a_process_whose_supervisor_ended_while_it_started_ends_too(module: str,
         [*command, "--parent", str(os.getpid()), "lane"], timeout=60, capture_output=True, check=False
     )
     assert ours.returncode != -signal.SIGKILL
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere an orphan lives on")
+@pytest.mark.parametrize(
+    "command",
+    [["fleet", "--app", str(MINIMAL), "work", "greetings"], ["fleet", "--app", str(MINIMAL), "beat"]]
+    + [[f"books.sandbox.{server}"] for server in ("bank", "model", "gateway")],
+    ids=lambda command: command[-1],
+)
+def test_a_process_that_was_to_end_with_its_starter_ends_though_he_ended_first(command: list[str]) -> None:
+    gone = subprocess.Popen([sys.executable, "-c", ""])
+    gone.wait()
+    told = {**os.environ, "FLEET_PARENT": str(gone.pid), "FLEET_REDIS_URL": "redis://127.0.0.1:1/0"}
+    orphan = subprocess.run(
+        [sys.executable, "-m", *command], timeout=60, capture_output=True, check=False, env=told, cwd=ROOT
+    )
+    assert orphan.returncode == -signal.SIGTERM, orphan.stderr
