@@ -66,8 +66,9 @@ def of_queue(one: QueueReading, limits: Thresholds, lane: str) -> Iterator[Findi
     if (one.dead_growth or 0) > _count(limits.dead.most):
         means = "Their work is not done, and nothing tries it again: look, mend, requeue (`fleet dead list`)."
         yield finding("dead_letters", "dead_growth", one.dead_growth, limits.dead.most, means)
-    if one.ready and one.consumers == 0 and age > UNSERVED_AFTER and not one.rate_out:
-        yield finding("queue_unserved", "consumers", 0, 1, f"Nobody takes its messages: {one.ready:,} wait.")
+    if one.consumers == 0 and age > UNSERVED_AFTER and not one.rate_out:  # an age says that something is due
+        wait = f"{one.ready:,} wait" + (f", and {one.delayed:,} that nobody makes ready" if one.delayed else "")
+        yield finding("queue_unserved", "consumers", 0, 1, f"Nobody takes its messages: {wait}.")
     if one.broken is not None:
         yield finding(
             "queue_broken", "type", one.broken, "its type", "Nothing of it moves until a person mends the key."

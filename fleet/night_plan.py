@@ -66,7 +66,7 @@ def tonight(app: App, broker: FleetBroker, now: datetime | None = None) -> Timel
         by_hand.paused(broker.client, broker.namespace),
         loads(app, broker, night),
     )
-    seen = {entry.name: runs[entry.name] or _seen(broker, entry) for entry in app.schedule}
+    seen = {entry.name: _seen(broker, entry) for entry in app.schedule}
     return timeline(known(app, seen), recorded, night, now)
 
 

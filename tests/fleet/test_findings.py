@@ -79,6 +79,7 @@ def test_an_old_message_on_a_shallow_queue_is_one() -> None:
         ({"consumers": 0, "rate_out": 5.0}, []),  # workers of stock Dramatiq, or a lane that ended just now
         ({"consumers": 0, "rate_out": 0.0, "oldest_age": MINUTE}, []),  # a deploy's gap
         ({"consumers": 0, "rate_out": 0.0, "ready": 0, "oldest_age": None}, []),
+        ({"consumers": 0, "rate_out": 0.0, "ready": 0, "delayed": 500}, ["queue_unserved"]),  # retries that are due
         ({"broken": "ns:post: WRONGTYPE"}, ["queue_broken"]),
         ({"oldest_age": None, "lag_p95": None, "dead_growth": None, "consumers": None}, []),
     ],
