@@ -4,17 +4,26 @@ The row stands in the table `fleet_audit` where there is a database, for good; e
 last 10,000 are kept. A database that does not take it (away, or not migrated) is said in the log with the row itself,
 and the row goes to the stream; `read` shows both.
 
-Not guaranteed: a row of an action whose process ended between the act and its note. Before and after are sentences for
-a person, of counts and ids; arguments of messages do not belong there.
+The row is written after the act (`noting`). Of an act that broke off half-way it says how far that came; where Redis's
+reply to it was lost, that it was tried and its end is not known.
+
+Not guaranteed: a row of an action whose process ended between the act and its note, or whose reply was lost where there
+is no database and Redis does not take the row either. Before and after are sentences for a person, of counts and ids;
+arguments of messages do not belong there.
 """
 
 from __future__ import annotations
 
 import getpass
 import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from datetime import datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any
+
+import redis
 
 from fleet import wire
 from fleet.broker import keys
@@ -30,6 +39,7 @@ log = get_logger(__name__)
 
 STREAM_LENGTH = 10_000
 _LONGEST = 2_000  # characters of one field
+_LOST = (redis.TimeoutError, redis.ConnectionError)  # which leave open whether Redis did what it was asked
 
 
 @dataclass(frozen=True)
@@ -43,6 +53,38 @@ class Row:
     because: str
     before: str | None = None
     after: str | None = None
+
+
+@dataclass
+class Note:
+    """What an act says of itself: how it was, and what was done; where it takes steps, what was done so far."""
+
+    before: str | None = None
+    after: str | None = None
+
+
+@contextmanager
+def noting(broker: FleetBroker, *, who: str, what: str, subject: str, because: str) -> Iterator[Note]:
+    """Write down what its block does, when that has ended; raises what the block raises, and what `note` raises.
+
+    An act that was refused leaves no row: one that fails by something else than a lost reply before it has told what
+    it did.
+    """
+    told, write = Note(), partial(note, broker, who=who, what=what, subject=subject, because=because)
+    try:
+        yield told
+    except Exception as error:
+        if (after := _broken_off(told.after, error)) is not None:
+            write(before=told.before, after=after)
+        raise
+    write(before=told.before, after=told.after)
+
+
+def _broken_off(done: str | None, error: Exception) -> str | None:
+    why, lost = type(error).__name__, isinstance(error, _LOST)
+    if done is not None:
+        return f"broke off after {done}: {why}{', so that some more may be' if lost else ''}"
+    return f"was tried, and nobody knows whether it was done: {why}" if lost else None
 
 
 def note(

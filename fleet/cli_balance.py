@@ -71,10 +71,11 @@ def hold(
     declared = _entry(context, entry, because)
     who = by or audit.own_user()
     ends = _instant(declared, until)
-    before = allowance.hold(process_broker(), declared, ends, by=who, because=because)
-    was = f"held until {before.until:%H:%M} UTC by {before.by}" if before else "not held"
     after = f"held until {ends:%Y-%m-%d %H:%M} UTC"
-    audit.note(process_broker(), who=who, what="hold", subject=entry, because=because, before=was, after=after)
+    with audit.noting(process_broker(), who=who, what="hold", subject=entry, because=because) as note:
+        before = allowance.hold(process_broker(), declared, ends, by=who, because=because)
+        was = f"held until {before.until:%H:%M} UTC by {before.by}" if before else "not held"
+        note.before, note.after = was, after
     typer.echo(f"{entry} is {after}; chunks that run end by themselves. `fleet balance release {entry}` ends the hold.")
 
 
@@ -82,12 +83,14 @@ def hold(
 def release(context: typer.Context, entry: EntryArgument, because: BecauseOption, by: ByOption = None) -> None:
     """End a hold: the balancer begins again, cautiously, with the next minute."""
     declared = _entry(context, entry, because)
-    before = allowance.release(process_broker(), declared.name)
-    if before is None:
-        typer.echo(f"{entry} was not held.")
-        raise typer.Exit(1)
-    was, who = f"held until {before.until:%H:%M} UTC by {before.by}: {before.because}", by or audit.own_user()
-    audit.note(process_broker(), who=who, what="release", subject=entry, because=because, before=was, after="released")
+    who = by or audit.own_user()
+    with audit.noting(process_broker(), who=who, what="release", subject=entry, because=because) as note:
+        before = allowance.release(process_broker(), declared.name)
+        if before is None:
+            typer.echo(f"{entry} was not held.")
+            raise typer.Exit(1)
+        was = f"held until {before.until:%H:%M} UTC by {before.by}: {before.because}"
+        note.before, note.after = was, "released"
     typer.echo(f"{entry} is released; it was {was}.")
 
 
@@ -115,10 +118,10 @@ def _switched(context: typer.Context, on: bool, because: str, by: str | None) ->
     app = _open(context)
     _require(because)
     entries = [entry.name for entry in app.schedule if entry.elastic is not None]
-    who = by or audit.own_user()
-    before = allowance.switch(process_broker(), on, entries, by=who, because=because)
-    was, after = ("off" if before else "on"), ("on" if on else "off")
-    audit.note(process_broker(), who=who, what="balance", subject=after, because=because, before=was, after=after)
+    who, after = by or audit.own_user(), "on" if on else "off"
+    with audit.noting(process_broker(), who=who, what="balance", subject=after, because=because) as note:
+        before = allowance.switch(process_broker(), on, entries, by=who, because=because)
+        note.before, note.after = "off" if before else "on", after
     return before
 
 

@@ -5,6 +5,7 @@ The context's object is what loads the application.
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
 from typing import Annotated
 
 import redis
@@ -57,12 +58,13 @@ def fire(context: typer.Context, entry: EntryArgument, because: BecauseOption = 
     declared = app.entry(entry)
     _require_redis()
     try:
-        message = by_hand.fire_now(app, process_broker(), declared, by=by or audit.own_user(), because=because)
+        with _noting("fire", entry, by, because) as note:
+            message = by_hand.fire_now(app, process_broker(), declared, by=by or audit.own_user(), because=because)
+            note.after = message
     except redis.RedisError as error:
         raise FleetError(
             f"Redis did not confirm it: {error}. Look with `fleet schedule --ledger {entry}` whether it was sent."
         ) from None
-    audit.note(process_broker(), who=by or audit.own_user(), what="fire", subject=entry, because=because, after=message)
     typer.echo(f"{entry} is sent to the queue {app.actor(declared.actor).queue_name}: message {message}")
     if note := by_hand.paused(process_broker().client, process_broker().namespace).get(entry):
         typer.echo(f"Its slots stay paused ({views.told(note)}).")
@@ -71,8 +73,9 @@ def fire(context: typer.Context, entry: EntryArgument, because: BecauseOption = 
 def pause(context: typer.Context, entry: EntryArgument, because: BecauseOption, by: ByOption = None) -> None:
     """Let no slot of an entry fire until it is resumed; those that come meanwhile end as `paused`."""
     declared = _entry(context, entry, because)
-    before = by_hand.pause(process_broker(), declared.name, by=by or audit.own_user(), because=because)
-    _noted("pause", entry, by, because, before, "paused")
+    with _noting("pause", entry, by, because) as note:
+        before = by_hand.pause(process_broker(), declared.name, by=by or audit.own_user(), because=because)
+        note.before, note.after = f"paused {views.told(before)}" if before else "not paused", "paused"
     was = f"; it was paused before ({views.told(before)})" if before else ""
     typer.echo(f"{entry} is paused{was}. `fleet resume {entry}` lets its slots fire again.")
 
@@ -80,11 +83,12 @@ def pause(context: typer.Context, entry: EntryArgument, because: BecauseOption, 
 def resume(context: typer.Context, entry: EntryArgument, because: BecauseOption, by: ByOption = None) -> None:
     """Let an entry's slots fire again, from the next one on."""
     declared = _entry(context, entry, because)
-    before = by_hand.resume(process_broker(), declared.name, by=by or audit.own_user(), because=because)
-    if before is None:
-        typer.echo(f"{entry} was not paused.")
-        raise typer.Exit(1)
-    _noted("resume", entry, by, because, before, "fires")
+    with _noting("resume", entry, by, because) as note:
+        before = by_hand.resume(process_broker(), declared.name, by=by or audit.own_user(), because=because)
+        if before is None:
+            typer.echo(f"{entry} was not paused.")
+            raise typer.Exit(1)
+        note.before, note.after = f"paused {views.told(before)}", "fires"
     typer.echo(f"{entry} is resumed; it was paused {views.told(before)}.")
 
 
@@ -97,10 +101,8 @@ def _entry(context: typer.Context, name: str, because: str) -> Entry:
     return declared
 
 
-def _noted(what: str, entry: str, by: str | None, because: str, before: by_hand.Pause | None, after: str) -> None:
-    was = f"paused {views.told(before)}" if before else "not paused"
-    who = by or audit.own_user()
-    audit.note(process_broker(), who=who, what=what, subject=entry, because=because, before=was, after=after)
+def _noting(what: str, entry: str, by: str | None, because: str) -> AbstractContextManager[audit.Note]:
+    return audit.noting(process_broker(), who=by or audit.own_user(), what=what, subject=entry, because=because)
 
 
 def _require_redis() -> None:

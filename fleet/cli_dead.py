@@ -165,7 +165,7 @@ def _until_interrupted(
         said += f"; {became['unreadable']:,} cannot be read and stay" if became["unreadable"] else ""
         said += f"; {became['gone']:,} were gone already" if became["gone"] else ""
         typer.echo(f"{said}.")
-        _note(chosen, what, because, said)
+        _note(chosen, what, because, f"{said}; then it broke off: {type(lost).__name__}" if lost else said)
     if lost is not None or stop.is_set():
         why = f"Redis did not answer ({lost}), so that one more may be" if lost else "Interrupted"
         typer.echo(f"{why}. Say it again for the others.", err=True)

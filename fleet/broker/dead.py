@@ -145,11 +145,11 @@ def _ids(broker: FleetBroker, key: str, lowest: str, highest: str, start: int) -
 
 def scan(
     broker: FleetBroker, queue: str, which: Filter = Filter(), *, start: int = 0, most: int = PAGE
-) -> tuple[list[DeadLetter], int | None]:
-    """The matching ones of a queue's next letters from a place on, at most `PAGE` of them; and where to go on."""
+) -> tuple[list[DeadLetter], int, int | None]:
+    """The matching ones of a queue's next letters from a place on; how many it looked at; and where to go on."""
     ids = _ids(broker, keys.dead(broker.namespace, queue), *which.span(), start)[:most]
     found = list(filter(which.matches, _read(broker, queue, ids))) if ids else []
-    return found, start + len(ids) if len(ids) == min(most, PAGE) else None
+    return found, len(ids), start + len(ids) if len(ids) == min(most, PAGE) else None
 
 
 def count(broker: FleetBroker, queues: Sequence[str], which: Filter = Filter()) -> int | None:

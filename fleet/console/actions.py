@@ -23,30 +23,27 @@ Act = Callable[[Desk, Visitor, Given], Done]
 
 def pause(desk: Desk, visitor: Visitor, given: Given) -> Done:
     entry, because = _entry(desk, given), reason(given)
-    before = by_hand.pause(desk.broker, entry.name, by=visitor.name, because=because)
-    was = f"paused {told(before)}" if before else "not paused"
-    audit.note(
-        desk.broker, who=visitor.name, what="pause", subject=entry.name, because=because, before=was, after="paused"
-    )
+    with audit.noting(desk.broker, who=visitor.name, what="pause", subject=entry.name, because=because) as note:
+        before = by_hand.pause(desk.broker, entry.name, by=visitor.name, because=because)
+        note.before, note.after = f"paused {told(before)}" if before else "not paused", "paused"
     return Done(_page(entry), f"{entry.name} is paused.")
 
 
 def resume(desk: Desk, visitor: Visitor, given: Given) -> Done:
     entry, because = _entry(desk, given), reason(given)
-    before = by_hand.resume(desk.broker, entry.name, by=visitor.name, because=because)
-    if before is None:
-        raise FleetError(f"{entry.name} was not paused; somebody else resumed it.")
-    was = f"paused {told(before)}"
-    audit.note(
-        desk.broker, who=visitor.name, what="resume", subject=entry.name, because=because, before=was, after="fires"
-    )
+    with audit.noting(desk.broker, who=visitor.name, what="resume", subject=entry.name, because=because) as note:
+        before = by_hand.resume(desk.broker, entry.name, by=visitor.name, because=because)
+        if before is None:
+            raise FleetError(f"{entry.name} was not paused; somebody else resumed it.")
+        note.before, note.after = f"paused {told(before)}", "fires"
     return Done(_page(entry), f"{entry.name} is resumed.")
 
 
 def fire(desk: Desk, visitor: Visitor, given: Given) -> Done:
     entry, because = _entry(desk, given), reason(given)
-    message = by_hand.fire_now(desk.app, desk.broker, entry, by=visitor.name, because=because)
-    audit.note(desk.broker, who=visitor.name, what="fire", subject=entry.name, because=because, after=message)
+    with audit.noting(desk.broker, who=visitor.name, what="fire", subject=entry.name, because=because) as note:
+        message = by_hand.fire_now(desk.app, desk.broker, entry, by=visitor.name, because=because)
+        note.after = message
     queue = desk.app.actor(entry.actor).queue_name
     return Done(_page(entry), f"{entry.name} is sent to the queue {queue}, as {message}.")
 

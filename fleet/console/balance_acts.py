@@ -19,22 +19,21 @@ _PAGE = "/balancer"
 def hold(desk: Desk, visitor: Visitor, given: Mapping[str, str]) -> Done:
     entry, because = _entry(desk, given), reason(given)
     until = clock.now() + _hours(given.get("hours", ""))
-    before = allowance.hold(desk.broker, entry, until, by=visitor.name, because=because)
-    was = f"held by {before.by} until {before.until:%Y-%m-%d %H:%M} UTC" if before else "not held"
-    told = f"held until {until:%Y-%m-%d %H:%M} UTC"
-    audit.note(desk.broker, who=visitor.name, what="hold", subject=entry.name, because=because, before=was, after=told)
-    return Done(_PAGE, f"{entry.name} is {told}.")
+    with audit.noting(desk.broker, who=visitor.name, what="hold", subject=entry.name, because=because) as note:
+        before = allowance.hold(desk.broker, entry, until, by=visitor.name, because=because)
+        note.before = f"held by {before.by} until {before.until:%Y-%m-%d %H:%M} UTC" if before else "not held"
+        note.after = f"held until {until:%Y-%m-%d %H:%M} UTC"
+    return Done(_PAGE, f"{entry.name} is {note.after}.")
 
 
 def release(desk: Desk, visitor: Visitor, given: Mapping[str, str]) -> Done:
     entry, because = _entry(desk, given), reason(given)
-    before = allowance.release(desk.broker, entry.name)
-    if before is None:
-        raise FleetError(f"{entry.name} was not held any more.")
-    was = f"held by {before.by} until {before.until:%Y-%m-%d %H:%M} UTC: {before.because}"
-    audit.note(
-        desk.broker, who=visitor.name, what="release", subject=entry.name, because=because, before=was, after="not held"
-    )
+    with audit.noting(desk.broker, who=visitor.name, what="release", subject=entry.name, because=because) as note:
+        before = allowance.release(desk.broker, entry.name)
+        if before is None:
+            raise FleetError(f"{entry.name} was not held any more.")
+        note.before = f"held by {before.by} until {before.until:%Y-%m-%d %H:%M} UTC: {before.because}"
+        note.after = "not held"
     return Done(_PAGE, f"{entry.name} is released.")
 
 
@@ -47,14 +46,12 @@ def switch_off(desk: Desk, visitor: Visitor, given: Mapping[str, str]) -> Done:
 
 
 def _switch(desk: Desk, visitor: Visitor, given: Mapping[str, str], *, on: bool) -> Done:
-    because = reason(given)
+    because, told = reason(given), "on" if on else "off"
     entries = [entry.name for entry in desk.app.schedule if entry.elastic is not None]
-    before = allowance.switch(desk.broker, on, entries, by=visitor.name, because=because)
-    was, told = (f"off by {before.by}: {before.because}" if before else "on"), "on" if on else "off"
-    subject = ", ".join(entries)
-    audit.note(
-        desk.broker, who=visitor.name, what=f"balancer {told}", subject=subject, because=because, before=was, after=told
-    )
+    what, subject = f"balancer {told}", ", ".join(entries)
+    with audit.noting(desk.broker, who=visitor.name, what=what, subject=subject, because=because) as note:
+        before = allowance.switch(desk.broker, on, entries, by=visitor.name, because=because)
+        note.before, note.after = f"off by {before.by}: {before.because}" if before else "on", told
     return Done(_PAGE, f"The balancer is {told}.")
 
 

@@ -4,6 +4,9 @@ Without a login only requests to a loopback name are answered, so that a page el
 pointing a name of its own at 127.0.0.1, and none that a proxy passed on. Whatever is no GET must come from a page of
 the console's own (Origin, Sec-Fetch-Site), beside the token in its form.
 
+Whether a path needs a login goes by the path that the router goes by too, never by an address that was put together of
+what the request says of itself: its Host is anybody's to write.
+
 Not guaranteed without a login: anything against other users of this machine; they reach loopback too.
 """
 
@@ -89,12 +92,13 @@ class Guard:
             request.state.fresh = True
             visitor = self._sessions.local()
         request.state.visitor = visitor
-        if visitor is not None or request.url.path.startswith(OPEN):
+        path, query = str(request.scope["path"]), request.scope["query_string"].decode()
+        if visitor is not None or path.startswith(OPEN):
             return None
-        if request.method != "GET" or request.url.path == "/live":
+        if request.method != "GET" or path == "/live":
             return _refused(401, "Log in first.")
-        query = f"?{request.url.query}" if request.url.query else ""
-        return RedirectResponse(f"/login?next={quote(request.url.path + query, safe='')}", 303)
+        wanted = quote(path) + (f"?{query}" if query else "")
+        return RedirectResponse(f"/login?next={quote(wanted, safe='')}", 303)
 
 
 def _own(headers: Headers) -> bool:

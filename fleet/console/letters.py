@@ -1,6 +1,9 @@
 """Which dead letters a page is about: a filter from an address, a page of what matches, and what an act would touch.
 
 A filter on what stands in a letter has to read each; so many are looked at a request, and the page says where to go on.
+A list and an act with such a filter begin at the same place: what the one has found the other finds.
+
+Not guaranteed: that a place is the same letter later; as many as were taken away in front of it are passed over.
 """
 
 from __future__ import annotations
@@ -38,10 +41,9 @@ class Wanted:
 
 @dataclass(frozen=True)
 class Found:
-    """Letters that match; how many there are in all (None: not known without reading each); where to go on."""
+    """Letters that match, and where to go on: None where nothing is left to be looked at."""
 
     letters: Sequence[DeadLetter]
-    total: int | None
     next: str | None
 
 
@@ -63,33 +65,41 @@ def wanted(desk: Desk, given: Mapping[str, str]) -> Wanted:
 
 def page(desk: Desk, asked: Wanted, place: str) -> Found:
     """The next letters from a place on (`queue:number`, or nothing: from the first), oldest first."""
-    reads = asked.which.reads_bodies
-    found: list[DeadLetter] = []
-    looked, here = 0, _place(asked, place)
-    while here is not None and len(found) < SHOWN and looked < LOOKED_AT:
-        more = PAGE if reads else SHOWN - len(found)
-        letters, at = scan(desk.broker, here[0], asked.which, start=here[1], most=more)
-        looked += more
-        found += letters
-        here = (here[0], at) if at is not None else _after(asked, here[0])
-    total = count(desk.broker, asked.queues, asked.which)
-    return Found(found, total, None if here is None else f"{here[0]}:{here[1]}")
+    return _search(desk, asked, asked.which, _place(asked, place), SHOWN)
 
 
-def chosen(desk: Desk, asked: Wanted, shown_at: datetime) -> list[DeadLetter]:
-    """The letters that an act touches: the oldest that match, none that died after the act was shown."""
+def total(desk: Desk, asked: Wanted) -> int | None:
+    """How many letters match in all, None where that is not known without reading each."""
+    return count(desk.broker, asked.queues, asked.which)
+
+
+def begins(asked: Wanted, place: str) -> str:
+    """Where an act begins that a list at a place led to: there where bodies are read, else at the first letter."""
+    return place if asked.which.reads_bodies else ""
+
+
+def chosen(desk: Desk, asked: Wanted, shown_at: datetime, place: str) -> Found:
+    """The letters that an act touches: the oldest from a place on, none that died after the act was shown."""
     age = max(timedelta(0), clock.real_now() - shown_at)
     older = age if asked.which.older_than is None else max(age, asked.which.older_than)
-    which = replace(asked.which, older_than=older)
+    which, start = replace(asked.which, older_than=older), _place(asked, begins(asked, place))
+    found = _search(desk, asked, which, start, MOST)
+    if len(found.letters) > MOST:  # once these are gone, the others stand from the same place on
+        return Found(found.letters[:MOST], _written(start))
+    return found
+
+
+def _search(desk: Desk, asked: Wanted, which: Filter, here: tuple[str, int] | None, most: int) -> Found:
+    """As many as are wanted, or up to a page more; where bodies are read, of the next so many letters."""
     found: list[DeadLetter] = []
     looked = 0
-    for queue in asked.queues:
-        start: int | None = 0
-        while start is not None and len(found) < MOST and looked < LOOKED_AT:
-            letters, start = scan(desk.broker, queue, which, start=start)
-            looked += PAGE
-            found += letters
-    return found[:MOST]
+    while here is not None and len(found) < most and looked < LOOKED_AT:
+        more = PAGE if which.reads_bodies else min(PAGE, most - len(found))
+        letters, read_now, at = scan(desk.broker, here[0], which, start=here[1], most=more)
+        looked += read_now
+        found += letters
+        here = (here[0], at) if at is not None else _after(asked, here[0])
+    return Found(found, _written(here))
 
 
 def one(desk: Desk, queue: str, id: str) -> DeadLetter | None:
@@ -163,9 +173,13 @@ def _place(asked: Wanted, written: str) -> tuple[str, int] | None:
     queue, _, number = written.rpartition(":")
     if not asked.queues:
         return None
-    if queue in asked.queues and number.isdigit() and len(number) < 9:
+    if queue in asked.queues and number.isdecimal() and len(number) < 9:
         return queue, int(number)
     return asked.queues[0], 0
+
+
+def _written(place: tuple[str, int] | None) -> str | None:
+    return None if place is None else f"{place[0]}:{place[1]}"
 
 
 def _after(asked: Wanted, queue: str) -> tuple[str, int] | None:

@@ -19,10 +19,11 @@ import pytest
 from dramatiq import Message
 from typer.testing import CliRunner
 
-from fleet import cli_dead
+from fleet import audit, cli_dead
 from fleet.broker import FleetBroker, keys
 from fleet.broker.dead import Filter, discard, find, letters, requeue, select
 from tests.broker.letters import fill, spoil
+from tests.broker.proxy import Proxy
 from tests.waiting import wait_until
 
 ROOT = Path(__file__).parents[2]
@@ -140,6 +141,24 @@ def test_requeueing_keeps_to_its_rate(broker: FleetBroker) -> None:
     began = time.monotonic()
     assert Counter(requeue(broker, select(broker, ["work"]), a_second=20)) == {"moved": 10}
     assert time.monotonic() - began >= 0.5
+
+
+def test_a_requeue_that_redis_breaks_off_stands_in_the_audit_with_how_far_it_came(
+    broker: FleetBroker, run: Run, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(broker, 10)
+    broker.client.script_load(broker.own_scripts.revive.script)
+    lossy = FleetBroker(url=proxy.url, namespace=broker.namespace, middleware=[])
+    monkeypatch.setattr(cli_dead, "process_broker", lambda: lossy)
+    monkeypatch.setattr(audit, "_database", lambda: None)
+    run("requeue")
+    before = proxy.scripts
+    run("requeue")
+    proxy.lose_reply(proxy.scripts - before + 4)
+    said = run("requeue", "--yes", "--rate", "1000", "--because", "the bank is open again")
+    assert said.exit_code == 1 and "3 of 10 queued again." in said.output
+    (row,) = audit.read(broker, 5)
+    assert row.after == "3 of 10 queued again; then it broke off: ConnectionError"
 
 
 def test_a_requeue_that_is_interrupted_says_how_many_it_moved(

@@ -22,6 +22,7 @@ from fleet.console.desk import Desk
 from fleet.console.sessions import Sessions
 from fleet.console.site import make_app
 from fleet.storage import database
+from tests.broker.proxy import Proxy
 from tests.conftest import Environment
 from tests.console import staged
 from tests.waiting import wait_until
@@ -80,6 +81,21 @@ def client(app: App, broker: FleetBroker, given: Given) -> Client:
         return made
 
     return make
+
+
+@pytest.fixture
+def lossy(broker: FleetBroker, redis_url: str) -> Iterator[Proxy]:
+    """Between this process's broker and Redis, which knows the scripts: each that is counted does something."""
+    before = broker.client
+    for script in (broker.own_scripts.revive, broker.own_scripts.fire_now):
+        before.script_load(script.script)
+    with Proxy(redis_url) as made:
+        broker.__dict__["client"] = FleetBroker(url=made.url, namespace=broker.namespace, middleware=[]).client
+        broker.__dict__.pop("own_scripts", None)
+        yield made
+        broker.client.close()
+    broker.__dict__["client"] = before
+    broker.__dict__.pop("own_scripts", None)
 
 
 def form_token(client: TestClient, path: str) -> str:

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+from urllib.parse import parse_qs, urlsplit
+
 import pytest
+from starlette.datastructures import URL
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse
 from starlette.testclient import TestClient
 
 from fleet.audit import read
 from fleet.broker import FleetBroker
 from fleet.by_hand import paused
+from fleet.console.guard import Guard
 from fleet.console.login import TRIES, Tries
 from fleet.console.pages import PAGES
-from fleet.console.sessions import COOKIE
-from tests.console.conftest import Client, Given, form_token
+from fleet.console.sessions import COOKIE, Sessions
+from tests.console.conftest import LOCAL, Client, Given, form_token
 
 ENTRY = "/schedule/nightly_audit"
 WHY = "the bank is closed today"
@@ -35,6 +41,36 @@ def test_without_a_session_every_page_leads_to_the_login_and_from_there_back(
     entered = asking.post("/login", data={"token": given.reader, "next": path})
     assert entered.headers["location"] == path
     assert asking.get(path).status_code == 200
+
+
+@pytest.mark.parametrize("host", ["x/login?", "x/healthz?", "x/static/?", "127.0.0.1/login#"])
+def test_a_host_header_that_holds_a_path_opens_no_page(host: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def put_together(request: Request) -> URL:  # as Starlette did before 1.0.1
+        return URL(f"http://{request.headers['host']}{request.scope['path']}")
+
+    monkeypatch.setattr(Request, "url", property(put_together))
+    asking = TestClient(guarded(), base_url=LOCAL, follow_redirects=False)
+    answer = asking.get("/dead", headers={"Host": host})
+    assert (answer.status_code, answer.headers["location"]) == (303, "/login?next=%2Fdead")
+    assert asking.get("/live", headers={"Host": host}).status_code == 401
+    assert asking.get("/login", headers={"Host": host}).text == "reached"
+
+
+@pytest.mark.parametrize("path", ["/lo%09gin", "/healt%0Ahz"])
+def test_a_path_is_open_only_as_the_router_takes_it(path: str) -> None:
+    answer = TestClient(guarded(), base_url=LOCAL, follow_redirects=False).get(path)
+    assert answer.status_code == 303
+
+
+@pytest.mark.parametrize("path", ["/explain?what=a%26b", "/explain/a%3Fb", "/explain/%C3%A4%20b?x=%23"])
+def test_the_login_leads_back_to_the_very_address_that_was_wanted(path: str) -> None:
+    answer = TestClient(guarded(), base_url=LOCAL, follow_redirects=False).get(path)
+    assert parse_qs(urlsplit(answer.headers["location"]).query) == {"next": [path]}
+
+
+def guarded() -> Guard:
+    """The guard of a console that asks for a login, before an application that answers to everything."""
+    return Guard(PlainTextResponse("reached"), Sessions(login=True))
 
 
 @pytest.mark.parametrize("path", ["/live?page=/lanes"])

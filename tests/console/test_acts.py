@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import json
-import re
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
+from types import ModuleType
+from typing import NoReturn
 
 import pytest
+import redis
 from sqlalchemy import text
 
 from fleet import allowance, by_hand, ledger
@@ -14,11 +15,9 @@ from fleet.app import App
 from fleet.audit import Row, read
 from fleet.broker import FleetBroker, keys
 from fleet.clock import clock
-from fleet.console.letters import address
 from fleet.storage import database
 from fleet.window import window
-from tests.broker.letters import fill
-from tests.console import staged
+from tests.broker.proxy import Proxy
 from tests.console.conftest import Client, form_token
 
 ENTRY = "/schedule/nightly_audit"
@@ -72,67 +71,56 @@ def test_an_act_on_what_nobody_declared_says_what_was_meant(client: Client) -> N
     assert answer.status_code == 404 and "nightly_audit" in answer.text
 
 
-def test_one_letter_is_queued_again(client: Client, broker: FleetBroker) -> None:
-    staged.dead_letters(broker, "agent_batch", 3, "run_evals", "failed", "ValueError: no")
-    acting, id = client(), "run_evals-00001"
-    page = f"/dead/agent_batch/{address(id)}"
-    given = {"do": "requeue", "queue": "agent_batch", "id": address(id), "because": WHY}
-    acting.post("/dead/act", data={**given, "form_token": form_token(acting, page)})
-    ns = broker.namespace
-    assert broker.client.lrange(keys.queue(ns, "agent_batch"), 0, -1) == [id.encode()]
-    assert broker.client.zcard(keys.dead(ns, "agent_batch")) == 2
-    row = last(broker)
-    assert row.subject == f"agent_batch {id}" and row.after == "1 of 1 queued again."
-    assert acting.get(page).status_code == 404
-
-
-def test_letters_that_match_are_counted_and_shown_before_they_are_dropped(client: Client, broker: FleetBroker) -> None:
-    staged.dead_letters(broker, "agent_batch", 30, "run_evals", "deadline", "DeadlineExceeded: over")
-    staged.dead_letters(broker, "agent_batch", 4, "prepare_run", "failed", "ValueError: no")
-    acting = client()
-    page = "/dead/act?do=discard&queue=agent_batch&actor=run_evals"
-    shown = acting.get(page).text
-    assert "30 letters would be dropped for good" in shown and "The first 20 of them" in shown
-    assert "prepare_run-" not in shown
-    given = hidden(shown)
-    assert given["do"] == "discard" and given["actor"] == "run_evals"
-    said = acting.post("/dead/act", data={**given, "because": WHY}, follow_redirects=True).text
-    assert "30 of 30 dropped for good." in said
-    assert broker.client.zcard(keys.dead(broker.namespace, "agent_batch")) == 4
-    assert last(broker).subject == "queue=agent_batch, actor=run_evals"
-    assert str(last(broker).before).startswith("30 dead letters")
-
-
-def test_a_letter_that_died_after_the_page_was_shown_is_not_touched(client: Client, broker: FleetBroker) -> None:
-    staged.dead_letters(broker, "agent_batch", 2, "run_evals", "failed", "ValueError: no")
-    acting = client()
-    given = hidden(acting.get("/dead/act?do=discard&queue=agent_batch").text)
-    fill(broker, 1, queue="agent_batch", died=datetime.now(UTC).timestamp() + 0.5)
-    acting.post("/dead/act", data={**given, "because": WHY})
-    assert broker.client.zrange(keys.dead(broker.namespace, "agent_batch"), 0, -1) == [b"agent_batch-000000"]
-
-
-def test_a_thousand_letters_at_most_are_touched_and_the_page_says_so(client: Client, broker: FleetBroker) -> None:
-    fill(broker, 1_200, queue="charging", died=1_000)
-    acting = client()
-    shown = acting.get("/dead/act?do=discard&queue=charging").text
-    assert "1,000 letters would be" in shown and "At most 1,000 at a time" in shown
-    acting.post("/dead/act", data={**hidden(shown), "because": WHY})
-    assert broker.client.zcard(keys.dead(broker.namespace, "charging")) == 200
-
-
-def test_a_letter_whose_id_is_no_text_and_whose_body_cannot_be_read_is_shown_and_dropped(
-    client: Client, broker: FleetBroker
+def test_a_fire_whose_reply_is_lost_stands_in_the_audit_and_was_done(
+    client: Client, broker: FleetBroker, lossy: Proxy
 ) -> None:
-    ns, id = broker.namespace, b"\xff/../\x00?"
-    broker.client.zadd(keys.dead(ns, "charging"), {id: 1_000})
-    broker.client.hset(keys.dead_bodies(ns, "charging"), id, b"\xff{")  # type: ignore[arg-type]
     acting = client()
-    (page,) = re.findall(r'href="(/dead/charging/[^"]+)"', acting.get("/dead?queue=charging").text)
-    assert "cannot be read" in acting.get(page).text
-    given = {"do": "discard", "queue": "charging", "id": page.rpartition("/")[2], "because": WHY}
-    acting.post("/dead/act", data={**given, "form_token": form_token(acting, page)})
-    assert broker.client.zcard(keys.dead(ns, "charging")) == 0
+    given = {"because": WHY, "form_token": form_token(acting, ENTRY)}
+    lossy.lose_reply()
+    assert acting.post(f"{ENTRY}/fire", data=given).status_code == 503
+    assert lossy.lost and broker.client.llen(keys.queue(broker.namespace, "housekeeping")) == 1
+    row = last(broker)
+    assert (row.what, row.after) == ("fire", "was tried, and nobody knows whether it was done: ConnectionError")
+
+
+@pytest.mark.parametrize(
+    ("module", "does", "path", "what"),
+    [
+        (by_hand, "pause", f"{ENTRY}/pause", "pause"),
+        (by_hand, "resume", f"{ENTRY}/resume", "resume"),
+        (allowance, "hold", "/balancer/categorize_uncategorized_transactions/hold", "hold"),
+        (allowance, "release", "/balancer/categorize_uncategorized_transactions/release", "release"),
+        (allowance, "switch", "/balancer/off", "balancer off"),
+        (allowance, "switch", "/balancer/on", "balancer on"),
+    ],
+)
+def test_an_act_that_redis_did_not_answer_stands_in_the_audit_as_tried(
+    client: Client,
+    broker: FleetBroker,
+    monkeypatch: pytest.MonkeyPatch,
+    module: ModuleType,
+    does: str,
+    path: str,
+    what: str,
+) -> None:
+    def unanswered(*_: object, **__: object) -> NoReturn:
+        raise redis.TimeoutError("Timeout reading from socket")
+
+    acting = client()
+    given = {"because": WHY, "form_token": form_token(acting, ENTRY), "hours": "0.1"}
+    monkeypatch.setattr(module, does, unanswered)
+    assert acting.post(path, data=given).status_code == 503
+    row = last(broker)
+    assert (row.what, row.because, row.before) == (what, WHY, None)
+    assert row.after == "was tried, and nobody knows whether it was done: TimeoutError"
+
+
+def test_an_act_that_was_refused_leaves_no_row(client: Client, broker: FleetBroker) -> None:
+    acting = client()
+    given = {"because": WHY, "form_token": form_token(acting, ENTRY), "hours": "400"}
+    for path in (f"{ENTRY}/resume", "/balancer/categorize_uncategorized_transactions/hold"):
+        assert acting.post(path, data=given).status_code == 400
+    assert read(broker, 1) == []
 
 
 def test_where_the_database_does_not_take_the_row_redis_does_and_both_are_shown(
@@ -152,28 +140,6 @@ def test_where_the_database_does_not_take_the_row_redis_does_and_both_are_shown(
     assert [row.what for row in read(broker, 5)] == ["resume", "pause"]
     shown = acting.get("/audit").text
     assert shown.index("resume") < shown.index("not paused")
-
-
-def hidden(page: str) -> dict[str, str]:
-    """The hidden fields of the form that acts."""
-    return dict(re.findall(r'<input type="hidden" name="(\w+)" value="([^"]*)"', page))
-
-
-def test_the_arguments_of_a_letter_are_shown_as_far_as_its_actor_lists_them_as_safe(
-    client: Client, broker: FleetBroker
-) -> None:
-    told = "ValueError: no account of Lovelace, DE02120300000000202051"
-    for actor, args, shown, hidden in (
-        ("submit_approved_run", [4_177], ["run_id=4177"], []),
-        ("nowhere_declared", [4_177, "Lovelace"], ["1=(int)", "2=(str, 8 long)"], ["4177", "Lovelace"]),
-    ):
-        staged.dead_letters(broker, "agent_realtime", 1, actor, "failed", told)
-        bodies, id = keys.dead_bodies(broker.namespace, "agent_realtime"), f"{actor}-00000"
-        body = json.loads(broker.client.hget(bodies, id) or b"{}") | {"args": args}
-        broker.client.hset(bodies, id, json.dumps(body))
-        page = client().get(f"/dead/agent_realtime/{address(id)}").text
-        assert all(part in page for part in shown), page
-        assert not any(part in page for part in [*hidden, "DE02120300000000202051"])
 
 
 def test_an_elastic_entry_is_held_and_released(client: Client, broker: FleetBroker, app: App) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from fleet import allowance, by_hand
+from fleet import allowance, by_hand, wire
 from fleet import app as application
 from fleet.app import App
 from fleet.broker import FleetBroker, keys
@@ -85,7 +85,7 @@ def test_every_page_and_every_act_of_the_console_is_in_its_roles_rights(
         assert acting.post(act, data=given).status_code == 303, act
     first, second, _ = letters(broker, ["charging"])
     for letter, do in ((first, "requeue"), (second, "discard")):
-        more = {"do": do, "queue": "charging", "id": address(letter.place.id)}
+        more = {"do": do, "queue": "charging", "id": address(letter.place.id), "died": str(wire.to_ms(letter.died))}
         assert acting.post("/dead/act", data={**given, **more}).status_code == 303
     assert broker.client.lrange(keys.queue("own", "charging"), -1, -1) == [first.place.id.encode()]
     assert by_hand.paused(broker.client, "own") == {} and allowance.holds(broker, [entry.name]) == {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import timedelta
 
 import pytest
@@ -10,8 +11,11 @@ from sqlalchemy import text
 
 from fleet import audit
 from fleet.broker import FleetBroker, keys
+from fleet.errors import FleetError
 from fleet.storage import database
+from tests.broker.conftest import proxy as proxy
 from tests.broker.letters import fill
+from tests.broker.proxy import Proxy
 from tests.conftest import Environment
 from tests.fleet.conftest import MINIMAL, Fleet
 
@@ -100,6 +104,44 @@ def test_what_only_shows_or_fails_leaves_none(on_redis: Fleet, broker: FleetBrok
     on_redis("resume", "greet", "--because", "the bank is open again")
     assert on_redis("drain", "greetings").returncode == 1
     assert audit.read(broker, 5) == []
+
+
+@pytest.mark.parametrize(
+    ("done", "error", "after"),
+    [
+        (None, redis.TimeoutError("no answer"), "was tried, and nobody knows whether it was done: TimeoutError"),
+        (None, redis.ConnectionError("reset"), "was tried, and nobody knows whether it was done: ConnectionError"),
+        ("2 of 3", redis.TimeoutError("no answer"), "broke off after 2 of 3: TimeoutError, so that some more may be"),
+        ("2 of 3", ValueError("a body"), "broke off after 2 of 3: ValueError"),
+        (None, FleetError("it was not paused"), None),
+        (None, redis.ResponseError("NOPERM"), None),
+    ],
+)
+def test_an_act_that_broke_off_leaves_what_is_known_of_it_and_one_that_was_refused_nothing(
+    broker: FleetBroker, monkeypatch: pytest.MonkeyPatch, done: str | None, error: Exception, after: str | None
+) -> None:
+    monkeypatch.setattr(audit, "_database", lambda: None)
+    with pytest.raises(type(error)), audit.noting(broker, **ACT) as note:
+        note.before, note.after = "3 letters", done
+        raise error
+    assert [(row.before, row.after) for row in audit.read(broker, 5)] == ([("3 letters", after)] if after else [])
+
+
+def test_a_command_whose_reply_is_lost_leaves_a_row_that_says_so(
+    fleet: Fleet, broker: FleetBroker, proxy: Proxy
+) -> None:
+    def fire() -> tuple[int, str]:
+        said = fleet(MINIMAL, "fire", "greet", FLEET_REDIS_URL=proxy.url, FLEET_NAMESPACE=broker.namespace)
+        return said.returncode, said.stderr
+
+    assert fire()[0] == 0  # after which Redis knows the scripts
+    before = proxy.scripts
+    assert fire()[0] == 0
+    proxy.lose_reply(proxy.scripts - before)
+    code, said = fire()
+    assert code == 2 and re.search("Redis did not confirm it: .*fleet schedule --ledger greet", said)
+    (row,) = audit.read(broker, 1)
+    assert (row.what, row.after) == ("fire", "was tried, and nobody knows whether it was done: ConnectionError")
 
 
 def test_a_redis_that_does_not_answer_is_said_and_not_swallowed() -> None:

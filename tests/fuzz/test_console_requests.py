@@ -35,7 +35,7 @@ WHY = "the bank is closed today"
 ENTRIES, QUEUES = ("nightly_audit", "categorize_uncategorized_transactions"), ("charging", "agent_batch")
 FIELDS = (
     *("queue", "actor", "reason", "older", "newer", "argument", "at", "do", "id", "shown_at", "hours", "because"),
-    *("what", "said", "next", "page", "token", "form_token", "night", "date", "lane", "before"),
+    *("died", "what", "said", "next", "page", "token", "form_token", "night", "date", "lane", "before"),
 )
 
 

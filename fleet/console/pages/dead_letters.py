@@ -24,10 +24,14 @@ def build_list(desk: Desk, request: Request) -> dict[str, Any]:
         for queue in desk.queues:
             pipe.zcard(keys.dead(desk.broker.namespace, queue))
         counts = dict(zip(desk.queues, pipe.execute(), strict=True))
+    place = request.query_params.get("at", "")
     return {
         "asked": asked.given,
+        "at": place,
+        "act_at": letters.begins(asked, place),
         "counts": counts,
-        "found": letters.page(desk, asked, request.query_params.get("at", "")),
+        "found": letters.page(desk, asked, place),
+        "total": letters.total(desk, asked),
         "reads_bodies": asked.which.reads_bodies,
         "looked_at": letters.LOOKED_AT,
         "actors": sorted(desk.app.actors),
@@ -47,6 +51,7 @@ def build_letter(desk: Desk, request: Request) -> dict[str, Any]:
         "known": shown.known,
         "trace": str(trace),
         "lane": desk.lane_name(queue),
+        "died": wire.to_ms(letter.died),
         "title": "Dead letter",
     }
 
@@ -56,16 +61,19 @@ def build_act(desk: Desk, request: Request) -> dict[str, Any]:
     if what not in DOES:
         raise HTTPException(404, f"There is {', '.join(DOES)}.")
     asked, shown_at = letters.wanted(desk, request.query_params), clock.real_now()
-    touched = letters.chosen(desk, asked, shown_at)
+    place = letters.begins(asked, request.query_params.get("at", ""))
+    touched = letters.chosen(desk, asked, shown_at, place)
     return {
         "what": what,
         "does": DOES[what],
         "asked": asked.given,
-        "count": len(touched),
+        "at": place,
+        "count": len(touched.letters),
         "most": letters.MOST,
-        "bounded": len(touched) == letters.MOST or asked.which.reads_bodies,
+        "next": touched.next,
+        "reads_bodies": asked.which.reads_bodies,
         "looked_at": letters.LOOKED_AT,
-        "sample": touched[:_SAMPLE],
+        "sample": touched.letters[:_SAMPLE],
         "shown_at": wire.to_ms(shown_at),
         "title": f"{what.capitalize()} dead letters",
     }
