@@ -66,8 +66,8 @@ def fire(context: typer.Context, entry: EntryArgument, because: BecauseOption = 
             f"Redis did not confirm it: {error}. Look with `fleet schedule --ledger {entry}` whether it was sent."
         ) from None
     typer.echo(f"{entry} is sent to the queue {app.actor(declared.actor).queue_name}: message {message}")
-    if note := by_hand.paused(process_broker().client, process_broker().namespace).get(entry):
-        typer.echo(f"Its slots stay paused ({views.told(note)}).")
+    if standing := by_hand.paused(process_broker().client, process_broker().namespace).get(entry):
+        typer.echo(f"Its slots stay paused ({views.told(standing)}).")
 
 
 def pause(context: typer.Context, entry: EntryArgument, because: BecauseOption, by: ByOption = None) -> None:
