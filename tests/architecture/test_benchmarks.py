@@ -68,10 +68,42 @@ def test_a_page_has_each_figure_with_its_machine_spread_and_aim_and_strikes_what
 
 
 def test_the_plot_shows_how_many_times_better_than_stock_each_is_whichever_way_is_better() -> None:
-    assert [(row.label, dict(row.ratios)) for row in page.rows(PEERS)] == [
-        ("idle, p50", {"nightshift": 200.0, "dramatiq": 1.0}),
-        ("drain-8, drain", {"nightshift": 2.0, "dramatiq": 1.0, "huey": 1.5}),
+    assert [(row.label, dict(row.ratios), row.words) for row in page.rows(PEERS)] == [
+        ("idle, p50", {"nightshift": 200.0, "dramatiq": 1.0}, "no figure: rq"),
+        ("drain-8, drain", {"nightshift": 2.0, "dramatiq": 1.0, "huey": 1.5}, ""),
     ]
+
+
+def lost(measure: str, **cells: Any) -> list[tuple[str, dict[str, float], str]]:
+    peers = {"works": {measure: ["", "s", False]}, "figures": {measure: cells}}
+    return [(row.label, dict(row.ratios), row.words) for row in page.rows(peers)]
+
+
+def test_the_plot_says_in_words_who_never_ran_everything_again_and_gives_it_no_dot() -> None:
+    back, never = {"seconds": [2.0], "not run again": [0.0]}, {"seconds": [90.0], "not run again": [50.0]}
+    stock = {"seconds": [60.0], "not run again": [0.0]}
+    assert lost("kill", nightshift=back, dramatiq=stock, rq=never, huey=never, saq="it broke") == [
+        (
+            "kill, seconds",
+            {"nightshift": 30.0, "dramatiq": 1.0},
+            "not run again 0: nightshift, dramatiq; not run again 50: rq, huey; no figure: saq",
+        )
+    ]
+    words = "not run again 0: nightshift; not run again 50: dramatiq"
+    assert lost("kill", nightshift=back, dramatiq=never) == [("kill, seconds", {}, words)]
+
+
+def test_the_plot_draws_the_longest_gap_of_schedulers_and_says_also_that_none_was_doubled() -> None:
+    ours, stock = {"doubled": [0.0], "longest gap, s": [4.0]}, {"doubled": [9.0], "longest gap, s": [1.0]}
+    assert lost("schedulers", nightshift=ours, dramatiq=stock) == [
+        (
+            "schedulers, longest gap, s",
+            {"nightshift": 0.25, "dramatiq": 1.0},
+            "doubled 0: nightshift; doubled 9: dramatiq",
+        )
+    ]
+    drawn = page.draw("a title", [page.Row("schedulers", {}, "doubled 0: <us>")])
+    assert "doubled 0: &lt;us&gt;" in drawn
 
 
 def test_the_plot_is_drawn_within_its_frame(tmp_path: Path) -> None:
