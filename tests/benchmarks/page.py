@@ -1,8 +1,8 @@
 """`python -m tests.benchmarks.page RESULTS.json PEERS.json PAGE.md PLOT.svg`: docs/benchmarks.md and its plot.
 
 RESULTS is what `make bench BENCH_ARGS="--json FILE"` wrote, PEERS what `make bench-peers` did; without arguments, the
-ones kept in `results/`. Figures that a later run replaced stand in `history.json`, which is edited by hand: who
-replaces one says why. Nothing is measured here.
+ones kept in `results/`. Figures that a later run replaced stand in `history.json`, with the reason: a run is kept by
+`python -m tests.benchmarks.strike`, which strikes them. Nothing is measured here.
 """
 
 from __future__ import annotations
@@ -137,11 +137,14 @@ def _stated() -> Iterator[str]:
 def _struck(history: Sequence[Json]) -> Iterator[str]:
     yield "## Figures that were replaced"
     yield ""
+    yield 'A run is kept by `python -m tests.benchmarks.strike RUN.json --because "…"`, which strikes each figure that'
+    yield "is another now, or that it did not measure. A test fails where the kept figures came there otherwise."
+    yield ""
     yield "| line | figure | was | is | why |"
     yield "|---|---|---|---|---|"
     for one in history:
         was = f"~~{one['was']}~~ ({one['measured']})"
-        yield f"| {one['line']} | {one['figure']} | {was} | {one['now']} | {one['reason']} |"
+        yield f"| {' | '.join(map(_escaped, (one['line'], one['figure'], was, one['now'], one['reason'])))} |"
     yield ""
 
 
@@ -206,7 +209,7 @@ def main(arguments: Sequence[str]) -> None:
         raise SystemExit(__doc__)
     given = [Path(one).resolve() for one in arguments] or [RESULTS, PEERS, PAGE, PLOT]
     bench, peers = (json.loads(path.read_text()) for path in given[:2])
-    history = json.loads((HERE / "history.json").read_text())
+    history = json.loads((HERE / "history.json").read_text())["struck"]
     better_at = (HERE / "peers" / "better_at.md").read_text()
     plot = os.path.relpath(given[3], given[2].parent)
     given[2].write_text(page(bench, peers, history, better_at, plot))
