@@ -118,20 +118,23 @@ class Jobs:
         return probe.read(self._broker, self._queues)
 
     def _until_nothing_is_left(self, ends: datetime) -> bool:
-        while any(one.ready or one.in_flight for one in self._readings()) or self._comes_due(ends):
+        while any(one.ready or one.in_flight or self._is_awaited(one, ends) for one in self._readings()):
             if clock.real_now() > ends:
                 return False
             time.sleep(_LOOK_SECONDS)
         return True
 
-    def _comes_due(self, ends: datetime) -> bool:
-        """Whether a message that was never tried comes due until then."""
-        for queue in self._queues:
-            ids: Any = self._broker.client.zrangebyscore(keys.due(self._broker.namespace, queue), 0, wire.to_ms(ends))
-            found: Any = self._broker.client.hmget(keys.bodies(self._broker.namespace, queue), ids) if ids else ()
-            if any("retries" not in one.options and wire.LEFT not in one.options for one in _readable(found)):
-                return True
-        return False
+    def _is_awaited(self, reading: probe.QueueReading, ends: datetime) -> bool:
+        """Whether more was delayed than what is left to its retry, to another release, or to a time behind the end."""
+        if not reading.delayed:
+            return False
+        client, ns, until = self._broker.client, self._broker.namespace, wire.to_ms(ends)
+        due = keys.due(ns, reading.queue)
+        ids: Any = client.zrangebyscore(due, 0, until)
+        bodies: Any = client.hmget(keys.bodies(ns, reading.queue), ids) if ids else ()
+        left = sum("retries" in one.options or wire.LEFT in one.options for one in _readable(bodies))
+        behind: Any = client.zcount(due, f"({until}", "+inf")
+        return bool(reading.delayed > left + behind)
 
     def _misfits(self) -> Iterator[str]:
         """Of each message that a lane would leave to another release, what does not fit; here there is no other."""
