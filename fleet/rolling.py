@@ -47,27 +47,53 @@ def _actors(running: Manifest, new: Manifest, waiting: Waiting | None) -> Iterat
 
 
 def _parameters(before: Declared, now: Declared) -> Iterator[str]:
+    yield from _by_place(before, now)
     kinds = {one.kind for one in now.parameters}
-    places = [one for one in now.parameters if one.kind in _BY_PLACE]
-    names = {one.name: one for one in now.parameters if one.kind in _BY_NAME}
-    for place, one in enumerate(one for one in before.parameters if one.kind in _BY_PLACE):
-        there = places[place].name if place < len(places) else None
-        if there != one.name and "VAR_POSITIONAL" not in kinds:
-            yield _moved(one, place, there, names)
     for one in before.parameters:
-        gone = one.name not in names and one.kind == "KEYWORD_ONLY"
-        if gone and "VAR_KEYWORD" not in kinds:
+        if one.kind == "KEYWORD_ONLY" and not _may_be_named(one.name, now):
             yield f"parameter {one.name!r} is gone, which messages name: keep it, with a default, for one release."
     for one in before.parameters:
         if one.kind.startswith("VAR_") and one.kind not in kinds:
             yield f"it takes no {'*' if one.kind == 'VAR_POSITIONAL' else '**'}{one.name} any more: keep it."
-    had = {one.name: one for one in before.parameters}
+    had = {one.name: one for one in before.parameters if not one.kind.startswith("VAR_")}
     for one in now.parameters:
         if one.needed and not one.kind.startswith("VAR_") and (one.name not in had or not had[one.name].needed):
             yield (
                 f"parameter {one.name!r} must be given, and messages of the running release do not have it: give it a "
                 f"default, and take the default away when none of them is left."
             )
+
+
+def _by_place(before: Declared, now: Declared) -> Iterator[str]:
+    """What was taken by its place is at that place still, or behind every place in *rest, and has its name."""
+    had = [one for one in before.parameters if one.kind in _BY_PLACE]
+    places = [one for one in now.parameters if one.kind in _BY_PLACE]
+    names = {one.name: one for one in now.parameters if one.kind in _BY_NAME}
+    takes_rest = any(one.kind == "VAR_POSITIONAL" for one in now.parameters)
+    for place, one in enumerate(had):
+        there = places[place].name if place < len(places) else None
+        in_rest = there is None and takes_rest and one.name not in names
+        if there != one.name and not in_rest:
+            yield _moved(one, place, there, names)
+        elif one.kind == "POSITIONAL_OR_KEYWORD" and not _may_be_named(one.name, now):
+            yield (
+                f"parameter {one.name!r} is taken by its place alone, and messages of the running release may name it: "
+                f"leave it as it is until none of them is left."
+            )
+    rest = next((one.name for one in before.parameters if one.kind == "VAR_POSITIONAL"), None)
+    for one in places[len(had) :] if rest is not None else ():
+        yield (
+            f"parameter {one.name!r} is where *{rest} took what messages of the running release carry: put it behind "
+            f"*{rest}, with a default."
+        )
+
+
+def _may_be_named(name: str, now: Declared) -> bool:
+    """Whether a call that gives an argument by this name is taken."""
+    own = next((one for one in now.parameters if one.name == name and not one.kind.startswith("VAR_")), None)
+    if own is not None and (own.kind in _BY_NAME or own.needed):
+        return own.kind in _BY_NAME
+    return any(one.kind == "VAR_KEYWORD" for one in now.parameters)
 
 
 def _moved(one: Parameter, place: int, there: str | None, names: dict[str, Parameter]) -> str:

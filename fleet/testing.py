@@ -10,7 +10,7 @@ In your `conftest.py`:
 | `fleet_servers` | session | the URLs of a Valkey and a PostgreSQL: embedded ones, where none are configured |
 | `fleet_database` | session | the URL of a fresh database with every migration applied |
 | `fleet_app` | function | the application, loaded, on a Redis namespace of the test's own |
-| `fleet_jobs` | function | runs what is queued in this very process, through every hook, until nothing is left |
+| `fleet_jobs` | function | runs what is queued in this very process, through every hook; retries are left |
 | `fleet_night` | function | the night's clock: stands at an instant, moves when told to |
 
 An actor may also simply be called: `actor(17)` runs its body, without hooks and without a budget.
@@ -22,35 +22,41 @@ its traceback is in the error that `run` raises.
 
 from __future__ import annotations
 
-import importlib
+import inspect
 import os
 import sys
 import tempfile
 import time
 import uuid
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from datetime import datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 import redis
+from dramatiq import Message
+from dramatiq.errors import DecodeError
 
 from fleet import app as application
-from fleet import embedded, probe
+from fleet import embedded, probe, wire
 from fleet.app import App
-from fleet.broker import FleetBroker
+from fleet.broker import FleetBroker, keys
 from fleet.broker import dead as dead_letters
 from fleet.broker.dead import DeadLetter
 from fleet.clock import clock
 from fleet.errors import FleetError
+from fleet.payloads import as_it_lies
 from fleet.settings import Settings
+from fleet.workers.other_release import misfit
 from fleet.workers.worker import FleetWorker
 
 _LOOK_SECONDS = 0.01
 
 
 class JobsFailed(FleetError):
-    """Raised when jobs ended as dead letters, or did not end in time; the message holds what they raised."""
+    """Raised when jobs ended as dead letters, could not be begun, or did not end in time; says what they raised."""
 
 
 def forget_settings() -> None:
@@ -59,8 +65,9 @@ def forget_settings() -> None:
     from fleet.storage import reference
 
     application.settings.cache_clear()
-    if "config.settings" in sys.modules:
-        importlib.import_module("config.settings").settings.cache_clear()
+    own = getattr(sys.modules.get("config.settings"), "settings", None)
+    if (forget := getattr(own, "cache_clear", None)) is not None:  # an application need not keep them
+        forget()
     reference.forget()
     storage.database.cache_clear()
     storage._sessions.cache_clear()
@@ -77,21 +84,22 @@ class Jobs:
         self._queues = [queue for lane in app.lanes for queue in lane.queues]
 
     def run(self, *, within: timedelta = timedelta(seconds=30), threads: int = 4, may_fail: bool = False) -> int:
-        """Run what is queued, what that sends, and what comes due meanwhile; returns how many messages ended.
+        """Run what is queued, what that sends, and what was sent with a delay; returns how many messages ended.
 
-        What is delayed beyond `within` is left, as are retries that come later. `within` is real time.
-        Raises `JobsFailed` for dead letters that were made, unless they may be, and when something still runs then.
+        Left are retries, unless they come due while something else runs, and what comes due behind `within`, which is
+        real time. Raises `JobsFailed` for messages that no actor here takes, for dead letters that were made, unless
+        they may be, and when something still runs then.
         """
         before = {letter.id for letter in self.dead()}
         worker = FleetWorker(self._broker, queues=set(self._queues), worker_threads=threads, worker_timeout=50)
         worker.start()
         try:
-            ended = self._until_nothing_is_left(time.monotonic() + within.total_seconds())
+            ended = self._until_nothing_is_left(clock.real_now() + within)
         finally:
             worker.stop(timeout=2_000)
-        made = [letter for letter in self.dead() if letter.id not in before]
-        if made and not may_fail:
-            raise JobsFailed("\n\n".join(map(_told, made)))
+        made = [letter for letter in self.dead() if letter.id not in before and not may_fail]
+        if failed := [*map(_told, made), *self._misfits()]:
+            raise JobsFailed("\n\n".join(failed))
         if not ended:
             raise JobsFailed(
                 f"After {within} there is still: {self._left()}. Does a job wait, or send itself for ever?"
@@ -109,12 +117,40 @@ class Jobs:
     def _readings(self) -> Iterable[probe.QueueReading]:
         return probe.read(self._broker, self._queues)
 
-    def _until_nothing_is_left(self, ends: float) -> bool:
-        while any(reading.ready or reading.in_flight for reading in self._readings()):
-            if time.monotonic() > ends:
+    def _until_nothing_is_left(self, ends: datetime) -> bool:
+        while any(one.ready or one.in_flight or self._is_awaited(one, ends) for one in self._readings()):
+            if clock.real_now() > ends:
                 return False
             time.sleep(_LOOK_SECONDS)
         return True
+
+    def _is_awaited(self, reading: probe.QueueReading, ends: datetime) -> bool:
+        """Whether more was delayed than what is left to its retry, to another release, or to a time behind the end."""
+        if not reading.delayed:
+            return False
+        client, ns, until = self._broker.client, self._broker.namespace, wire.to_ms(ends)
+        due = keys.due(ns, reading.queue)
+        ids: Any = client.zrangebyscore(due, 0, until)
+        bodies: Any = client.hmget(keys.bodies(ns, reading.queue), ids) if ids else ()
+        left = sum("retries" in one.options or wire.LEFT in one.options for one in _readable(bodies))
+        behind: Any = client.zcount(due, f"({until}", "+inf")
+        return bool(reading.delayed > left + behind)
+
+    def _misfits(self) -> Iterator[str]:
+        """Of each message that a lane would leave to another release, what does not fit; here there is no other."""
+        for queue in self._queues:
+            bodies: Any = self._broker.client.hvals(keys.bodies(self._broker.namespace, queue))
+            for message in _readable(bodies):
+                if wire.LEFT in message.options:
+                    yield f"{message.actor_name} ({message.message_id}) did not run: {self._misfit(message)}."
+
+    def _misfit(self, message: Message[Any]) -> str:
+        if message.actor_name not in self._broker.actors:
+            return "no actor of this name is declared"
+        actor = self._broker.get_actor(message.actor_name)
+        return (
+            f"{message.actor_name}{inspect.signature(actor.fn)} does not take its arguments: {misfit(actor, message)}"
+        )
 
     def _left(self) -> str:
         return ", ".join(
@@ -122,6 +158,12 @@ class Jobs:
             for reading in self._readings()
             if reading.left
         )
+
+
+def _readable(bodies: Iterable[bytes | None]) -> Iterator[Message[Any]]:
+    for body in bodies:
+        with suppress(DecodeError, TypeError, KeyError):  # it becomes a dead letter, which is told
+            yield as_it_lies(body or b"")
 
 
 def _told(letter: DeadLetter) -> str:

@@ -1,7 +1,7 @@
 """Which commands on which keys each role of a fleet gives: a table a flow, and which role has which of them.
 
-Found by reading what scripts and processes ask; tests/broker/test_roles.py runs each role with no more than this. Who
-gives a new command adds it here, or is refused at the first of it.
+Found by reading what scripts and processes ask; tests/security/test_role_processes.py runs each role with no more than
+this. Who gives a new command adds it here, or is refused at the first of it.
 
 Not guaranteed: that a role could not do without some of it for a while; what is here is asked for at a start.
 """

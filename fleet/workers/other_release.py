@@ -85,12 +85,15 @@ def _since(message: Message[Any], now: datetime) -> datetime:
 
 def takes(actor: Actor[..., Any], message: FleetMessage) -> bool:
     """Whether an actor's function can be called with a message's arguments; asked only after it could not."""
-    if wire.LOST in message.options:
-        return True
+    return wire.LOST in message.options or misfit(actor, message) is None
+
+
+def misfit(actor: Actor[..., Any], message: Message[Any] | FleetMessage) -> str | None:
+    """Why an actor's function cannot be called with a message's arguments; None if it can."""
     try:
         inspect.signature(actor.fn).bind(*message.args, **message.kwargs)
-    except TypeError:
-        return False
+    except TypeError as error:
+        return str(error)
     except ValueError:  # a function of C that has no signature
-        return True
-    return True
+        return None
+    return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import xml.etree.ElementTree
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.benchmarks import page
+from tests.benchmarks import page, strike
 from tests.benchmarks.__main__ import _LINES
 from tests.benchmarks.claims import NO_LINE, STATED, Stated
 from tests.benchmarks.peers.measures import MEASURES
@@ -51,6 +52,7 @@ PEERS: dict[str, Any] = {
         "drain-8": {"nightshift": {"drain": [8.0]}, "dramatiq": {"drain": [4.0]}, "huey": {"drain": [6.0]}},
     },
 }
+HISTORY = json.loads((page.HERE / "history.json").read_text())
 STRUCK = [
     {"line": "drain", "figure": "messages/s", "was": "7", "measured": "2025-12-31", "now": "8", "reason": "less work"}
 ]
@@ -68,10 +70,42 @@ def test_a_page_has_each_figure_with_its_machine_spread_and_aim_and_strikes_what
 
 
 def test_the_plot_shows_how_many_times_better_than_stock_each_is_whichever_way_is_better() -> None:
-    assert [(row.label, dict(row.ratios)) for row in page.rows(PEERS)] == [
-        ("idle, p50", {"nightshift": 200.0, "dramatiq": 1.0}),
-        ("drain-8, drain", {"nightshift": 2.0, "dramatiq": 1.0, "huey": 1.5}),
+    assert [(row.label, dict(row.ratios), row.words) for row in page.rows(PEERS)] == [
+        ("idle, p50", {"nightshift": 200.0, "dramatiq": 1.0}, "no figure: rq"),
+        ("drain-8, drain", {"nightshift": 2.0, "dramatiq": 1.0, "huey": 1.5}, ""),
     ]
+
+
+def lost(measure: str, **cells: Any) -> list[tuple[str, dict[str, float], str]]:
+    peers = {"works": {measure: ["", "s", False]}, "figures": {measure: cells}}
+    return [(row.label, dict(row.ratios), row.words) for row in page.rows(peers)]
+
+
+def test_the_plot_says_in_words_who_never_ran_everything_again_and_gives_it_no_dot() -> None:
+    back, never = {"seconds": [2.0], "not run again": [0.0]}, {"seconds": [90.0], "not run again": [50.0]}
+    stock = {"seconds": [60.0], "not run again": [0.0]}
+    assert lost("kill", nightshift=back, dramatiq=stock, rq=never, huey=never, saq="it broke") == [
+        (
+            "kill, seconds",
+            {"nightshift": 30.0, "dramatiq": 1.0},
+            "not run again 0: nightshift, dramatiq; not run again 50: rq, huey; no figure: saq",
+        )
+    ]
+    words = "not run again 0: nightshift; not run again 50: dramatiq"
+    assert lost("kill", nightshift=back, dramatiq=never) == [("kill, seconds", {}, words)]
+
+
+def test_the_plot_draws_the_longest_gap_of_schedulers_and_says_also_that_none_was_doubled() -> None:
+    ours, stock = {"doubled": [0.0], "longest gap, s": [4.0]}, {"doubled": [9.0], "longest gap, s": [1.0]}
+    assert lost("schedulers", nightshift=ours, dramatiq=stock) == [
+        (
+            "schedulers, longest gap, s",
+            {"nightshift": 0.25, "dramatiq": 1.0},
+            "doubled 0: nightshift; doubled 9: dramatiq",
+        )
+    ]
+    drawn = page.draw("a title", [page.Row("schedulers", {}, "doubled 0: <us>")])
+    assert "doubled 0: &lt;us&gt;" in drawn
 
 
 def test_the_plot_is_drawn_within_its_frame(tmp_path: Path) -> None:
@@ -105,5 +139,35 @@ def test_what_is_claimed_stands_where_it_is_said_to_and_has_a_line(one: Stated) 
 
 
 def test_a_struck_figure_says_what_replaced_it_and_why() -> None:
-    for one in json.loads((page.HERE / "history.json").read_text()):
+    for one in HISTORY["struck"]:
         assert all(one[name] for name in ("line", "figure", "was", "measured", "now", "reason")), one
+
+
+@pytest.mark.parametrize("path", [page.RESULTS, page.PEERS], ids=lambda path: path.name)
+def test_no_run_is_kept_that_struck_nothing_of_the_one_before(path: Path) -> None:
+    again = f'put {path.name} back, and keep the run by `python -m tests.benchmarks.strike RUN.json --because "…"`'
+    assert strike.digest(json.loads(path.read_text())) == HISTORY["kept"][path.name], again
+
+
+def test_a_run_that_replaces_another_strikes_what_changed_or_is_gone_and_nothing_else(tmp_path: Path) -> None:
+    (tmp_path / "results").mkdir()
+    for name, run in (("bench.json", BENCH), ("peers.json", PEERS)):
+        (tmp_path / "results" / name).write_text(json.dumps(run))
+    (tmp_path / "history.json").write_text(json.dumps({"kept": {}, "struck": STRUCK}))
+    bench = copy.deepcopy(BENCH) | {"measured": "2026-02-03", "alone": {}}
+    bench["claims"][0]["lines"][0] |= {"ours": "ours: 9", "ratio": 2.25}
+    assert len(strike.replace(bench, "less work a message", tmp_path)) == 2
+    peers = copy.deepcopy(PEERS)
+    peers["figures"]["idle"]["rq"] = {"p50": [7.0]}
+    assert len(strike.replace(peers, "it has threads now", tmp_path)) == 1
+    history = json.loads((tmp_path / "history.json").read_text())
+    assert [tuple(one.values()) for one in history["struck"]] == [
+        tuple(STRUCK[0].values()),
+        ("drain", "messages/s, ours", "8", "2026-01-02", "9", "less work a message"),
+        ("board", "what it said", "1 µs | a job", "2026-01-02", "not measured", "less work a message"),
+        ("idle, beside others", "rq", "no threads", "2026-01-02", "p50 7", "it has threads now"),
+    ]
+    for name, run in (("bench.json", bench), ("peers.json", peers)):
+        assert json.loads((tmp_path / "results" / name).read_text()) == run
+        assert history["kept"][name] == strike.digest(run)
+    assert strike.digest(bench) != strike.digest(BENCH)

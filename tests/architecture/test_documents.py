@@ -25,6 +25,13 @@ def test_every_link_into_the_tree_leads_somewhere(page: Path) -> None:
             assert (page.parent / target).exists(), f"{page.name} links {target}"
 
 
+def test_every_file_of_the_tree_that_a_module_names_is_there() -> None:
+    named = re.compile(r"(?<![\w/.])(?:tests|docs|fleet|books)/[\w./-]+\.(?:py|md|lua)\b")
+    for path in (path for path in ROOT.rglob("*.py") if ".venv" not in path.parts):
+        gone = [file for file in named.findall(path.read_text()) if not (ROOT / file).exists()]
+        assert not gone, f"{path.relative_to(ROOT)} names {', '.join(gone)}"
+
+
 def test_every_event_of_the_runbook_is_one_that_the_code_logs() -> None:
     first_cells = [
         line.split("|")[1] for line in (ROOT / "docs/when-things-go-wrong.md").read_text().splitlines() if "|" in line

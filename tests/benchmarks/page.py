@@ -1,8 +1,8 @@
 """`python -m tests.benchmarks.page RESULTS.json PEERS.json PAGE.md PLOT.svg`: docs/benchmarks.md and its plot.
 
 RESULTS is what `make bench BENCH_ARGS="--json FILE"` wrote, PEERS what `make bench-peers` did; without arguments, the
-ones kept in `results/`. Figures that a later run replaced stand in `history.json`, which is edited by hand: who
-replaces one says why. Nothing is measured here.
+ones kept in `results/`. Figures that a later run replaced stand in `history.json`, with the reason: a run is kept by
+`python -m tests.benchmarks.strike`, which strikes them. Nothing is measured here.
 """
 
 from __future__ import annotations
@@ -23,6 +23,8 @@ ROOT = HERE.parents[1]
 RESULTS, PEERS = HERE / "results" / "bench.json", HERE / "results" / "peers.json"
 PAGE, PLOT = ROOT / "docs" / "benchmarks.md", ROOT / "docs" / "benchmarks.svg"
 _AGAINST = "dramatiq"
+_NEVER = "not run again"
+_OUGHT_NOT = (_NEVER, "doubled")
 Json = dict[str, Any]
 
 
@@ -135,11 +137,14 @@ def _stated() -> Iterator[str]:
 def _struck(history: Sequence[Json]) -> Iterator[str]:
     yield "## Figures that were replaced"
     yield ""
+    yield 'A run is kept by `python -m tests.benchmarks.strike RUN.json --because "…"`, which strikes each figure that'
+    yield "is another now, or that it did not measure. A test fails where the kept figures came there otherwise."
+    yield ""
     yield "| line | figure | was | is | why |"
     yield "|---|---|---|---|---|"
     for one in history:
         was = f"~~{one['was']}~~ ({one['measured']})"
-        yield f"| {one['line']} | {one['figure']} | {was} | {one['now']} | {one['reason']} |"
+        yield f"| {' | '.join(map(_escaped, (one['line'], one['figure'], was, one['now'], one['reason'])))} |"
     yield ""
 
 
@@ -148,25 +153,54 @@ def _escaped(text: str) -> str:
 
 
 def rows(peers: Json) -> list[Row]:
-    """What the plot shows: of each measure its first figure, as a ratio to stock Dramatiq's in the same run."""
+    """What the plot shows: of each measure its first figure, as a ratio to stock Dramatiq's in the same run.
+
+    Counts of what ought not to be are said in words, none of them too. Who has not run everything again has no time
+    until it had: it is in the words, and has no dot.
+    """
     found = []
     for measure, cells in peers["figures"].items():
         _, _, higher_is_better = peers["works"][measure]
-        medians = {name: _first(cell) for name, cell in cells.items() if not isinstance(cell, str)}
+        own = {name: cell for name, cell in cells.items() if "," not in name}
+        seen = {name: _medians(cell) for name, cell in own.items() if not isinstance(cell, str)}
+        medians = {name: _drawn(values) for name, values in seen.items() if not values.get(_NEVER)}
         against = medians.get(_AGAINST)
         if not against:
-            continue
-        ratios = {
-            name: value / against if higher_is_better else against / value
-            for name, value in medians.items()
-            if value and "," not in name
-        }
-        found.append(Row(f"{measure}, {next(iter(cells[_AGAINST]))}", ratios))
+            ratios = {}
+        else:
+            ratios = {
+                name: value / against if higher_is_better else against / value
+                for name, value in medians.items()
+                if value
+            }
+        figure = next((name for values in seen.values() for name in values if name not in _OUGHT_NOT), "")
+        words = [*_counted(seen), *_without([name for name, cell in own.items() if isinstance(cell, str)])]
+        if ratios or words:
+            found.append(Row(f"{measure}, {figure}".rstrip(", "), ratios, "; ".join(words)))
     return found
 
 
-def _first(cell: Mapping[str, list[float]]) -> float:
-    return statistics.median(next(iter(cell.values())))
+def _medians(cell: Mapping[str, list[float]]) -> dict[str, float]:
+    return {name: statistics.median(values) for name, values in cell.items()}
+
+
+def _drawn(medians: Mapping[str, float]) -> float | None:
+    return next((value for name, value in medians.items() if name not in _OUGHT_NOT), None)
+
+
+def _counted(seen: Mapping[str, Mapping[str, float]]) -> Iterator[str]:
+    """How often happened what ought not, and with whom."""
+    for count in _OUGHT_NOT:
+        by_value: dict[float, list[str]] = {}
+        for name, values in seen.items():
+            if count in values:
+                by_value.setdefault(values[count], []).append(name)
+        yield from (f"{count} {number(value)}: {', '.join(by_value[value])}" for value in sorted(by_value))
+
+
+def _without(names: Sequence[str]) -> Iterator[str]:
+    if names:
+        yield f"no figure: {', '.join(names)}"
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -175,7 +209,7 @@ def main(arguments: Sequence[str]) -> None:
         raise SystemExit(__doc__)
     given = [Path(one).resolve() for one in arguments] or [RESULTS, PEERS, PAGE, PLOT]
     bench, peers = (json.loads(path.read_text()) for path in given[:2])
-    history = json.loads((HERE / "history.json").read_text())
+    history = json.loads((HERE / "history.json").read_text())["struck"]
     better_at = (HERE / "peers" / "better_at.md").read_text()
     plot = os.path.relpath(given[3], given[2].parent)
     given[2].write_text(page(bench, peers, history, better_at, plot))

@@ -24,17 +24,19 @@ _COLOURS = {
 }
 _STYLE = """
 text { font: 12px system-ui, sans-serif; fill: #1f2328 }
-.faint { fill: #57606a } .axis { stroke: #d0d7de } .one { stroke: #57606a; stroke-dasharray: 4 3 }
+.small { font-size: 10px } .faint { fill: #57606a }
+.axis { stroke: #d0d7de } .one { stroke: #57606a; stroke-dasharray: 4 3 }
 """
 _DARK = "text { fill: #e6edf3 } .faint { fill: #9aa4af } .axis { stroke: #3d444d } .one { stroke: #9aa4af }"
 
 
 @dataclass(frozen=True)
 class Row:
-    """A measure: by library, how many times better than the one that all are compared with."""
+    """A measure: by library, how many times better than the one that all are compared with; and what no dot says."""
 
     label: str
     ratios: Mapping[str, float]
+    words: str = ""
 
 
 def draw(title: str, rows: Sequence[Row]) -> str:
@@ -86,6 +88,8 @@ def _row(row: Row, y: int, low: int, high: int) -> list[str]:
         f'<text x="{_LEFT - 14}" y="{y + 4}" text-anchor="end">{escape(row.label)}</text>',
         f'<line class="axis" x1="{_LEFT}" x2="{_WIDTH - _RIGHT}" y1="{y}" y2="{y}"/>',
     ]
+    if row.words:
+        found.append(f'<text class="faint small" x="{_LEFT}" y="{y + 17}">{escape(row.words)}</text>')
     for name, ratio in sorted(row.ratios.items(), key=lambda item: item[0] == "nightshift"):  # ours on top
         told = escape(f"{name}: {ratio:.3g} times")
         radius = 7 if name == "nightshift" else 5

@@ -23,7 +23,7 @@ greetings = queue("greetings")
 GREETED = []
 WHY = "appends to a list, and looks at the clock once"
 ONCE = Retry(attempts=1, first=timedelta(seconds=1), longest=timedelta(seconds=1))
-LATER = Retry(attempts=3, first=timedelta(seconds=1), longest=timedelta(seconds=1))
+LATER = Retry(attempts=3, first=timedelta(hours=6), longest=timedelta(hours=6))  # drawn from none of it to all
 
 
 @greetings.actor(budget=Budget(timedelta(seconds=5), timedelta(seconds=9), because=WHY), retry=ONCE)
@@ -41,6 +41,13 @@ def stumble():
     GREETED.append("stumbled")
     if GREETED.count("stumbled") < 2:
         raise ConnectionError("not yet")
+"""
+SETTINGS = """
+from fleet.settings import Settings
+
+
+def settings():
+    return Settings.read()
 """
 TESTS = """
 from datetime import datetime, timedelta
@@ -100,6 +107,28 @@ def test_a_retry_waits_for_its_time(fleet_jobs):
     assert GREETED == ["stumbled"] and fleet_jobs.waiting() == 1
 
 
+@pytest.mark.parametrize("may_fail", [False, True])
+def test_a_message_that_its_actor_does_not_take_is_told(fleet_jobs, may_fail):
+    greet.send("Erika", "typo")
+    greet.send("Max")
+    with pytest.raises(JobsFailed, match="^greet .* did not run: greet.name='night'. .*: too many positional argum"):
+        fleet_jobs.run(may_fail=may_fail)
+    assert [name for name, _ in GREETED] == ["Max"]
+
+
+def test_a_message_of_no_actor_is_told(fleet_jobs):
+    greet.broker.enqueue(greet.message("Erika").copy(actor_name="gret"))
+    with pytest.raises(JobsFailed, match="^gret .* did not run: no actor of this name is declared"):
+        fleet_jobs.run()
+
+
+def test_what_is_sent_with_a_delay_is_waited_for_and_what_comes_later_is_left(fleet_jobs):
+    greet.send_with_options(args=("Erika",), delay=400)
+    greet.send_with_options(args=("Max",), delay=60_000)
+    assert fleet_jobs.run() == 1
+    assert [name for name, _ in GREETED] == ["Erika"] and fleet_jobs.waiting() == 1
+
+
 def test_an_actor_may_simply_be_called(fleet_app):
     greet("Erika")
     assert GREETED[0][0] == "Erika"
@@ -121,6 +150,7 @@ def test_an_applications_own_tests_run_real_actors_and_stop_the_clock(
 ) -> None:
     root = shutil.copytree(MINIMAL, tmp_path / "shop", ignore=shutil.ignore_patterns("__pycache__"))
     (root / "actors" / "greetings.py").write_text(ACTORS)
+    (root / "config" / "settings.py").write_text(SETTINGS)
     (root / "test_greetings.py").write_text(TESTS)
     (root / "pytest.ini").write_text("[pytest]\npythonpath = .\n")
     urls = {"FLEET_REDIS_URL": servers.redis_url, "FLEET_DATABASE_URL": servers.database_url}
@@ -134,4 +164,4 @@ def test_an_applications_own_tests_run_real_actors_and_stop_the_clock(
         timeout=120,
     )
     assert ran.returncode == 0, ran.stdout + ran.stderr
-    assert "8 passed" in ran.stdout
+    assert "12 passed" in ran.stdout

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+from dramatiq import Message
 from sqlalchemy import func, select, update
 
 from books.models import BankAccount
@@ -61,11 +62,15 @@ class Watch:
         self._stage = stage
         self._ledger: dict[str, list[LedgerLine]] = {entry.name: [] for entry in stage.hosts.app.schedule}
         self.sent: dict[str, int] = {}
-        """Of the messages that are tallied: id -> number. Those alone whose send returned."""
+        """Of the messages that are tallied: id in Redis -> number. Those alone whose send returned."""
         self.beyond: set[str] = set()
         """Rows that said running longer than a janitor may take."""
         bound = bound_of(stage.hosts.app, stage.hosts.app.lanes[0], clock.now()).janitor
         self.bound = _OUTAGES + (clock.to_real(bound.gap) + bound.takes if bound else timedelta(0))
+
+    def note(self, message: Message[Any], number: int) -> None:
+        """Tally a message whose send returned."""
+        self.sent[in_redis(message)] = number
 
     def look(self) -> None:
         """Rows whose lease lapsed so long ago that a janitor should have been there."""
@@ -87,6 +92,11 @@ class Watch:
     @property
     def ledger(self) -> list[LedgerLine]:
         return sorted((line for known in self._ledger.values() for line in known), key=lambda line: line.at)
+
+
+def in_redis(message: Message[Any]) -> str:
+    """The id that a message that was sent has in Redis, its dead letter's too; its own id is another."""
+    return str(message.options["redis_message_id"])
 
 
 def beyond(bound: timedelta) -> set[str]:
@@ -141,7 +151,7 @@ def judge(stage: Stage, watch: Watch, spans: Spans) -> Iterator[Line]:
 
 
 def tallied(broker: FleetBroker, journal: Path, sent: Mapping[str, int]) -> Iterator[Line]:
-    """Lines on the messages that are counted, by id; their jobs wrote their numbers into the journal."""
+    """Lines on the messages that are counted, by id in Redis; their jobs wrote their numbers into the journal."""
     ran = Counter(map(int, journal.read_text().split())) if journal.exists() else Counter[int]()
     letters: Any = broker.client.zrange(keys.dead(broker.namespace, "soak"), 0, -1)
     dead = {id.decode() for id in letters}

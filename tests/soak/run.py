@@ -173,7 +173,7 @@ class Soak:
         while not self._over.wait(_TALLY_SECONDS):
             number += 1
             with suppress(*AWAY):
-                self._watch.sent[actor.send(number, dice.uniform(0, 1)).message_id] = number
+                self._watch.note(actor.send(number, dice.uniform(0, 1)), number)
 
     def _end(self, since: datetime) -> Spans:
         """No further fault, then no further slot; what is queued ends, janitors pass, banks are asked again."""

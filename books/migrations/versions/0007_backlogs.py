@@ -10,6 +10,7 @@ revision = "books_0007"
 down_revision = "books_0006"
 branch_labels = None
 depends_on = None
+rolls_because = "the index that goes is not unique, so that no ON CONFLICT needs it: what looked there is slower"
 
 TO_SORT = sa.text("category_id IS NULL AND unsorted_because IS NULL")
 SORTING = sa.text("category_id IS NULL AND unsorted_because IS NULL AND sorting_message IS NOT NULL")
