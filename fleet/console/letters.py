@@ -17,7 +17,7 @@ from fleet.broker.dead import PAGE, DeadLetter, Filter, Place, count, read, scan
 from fleet.clock import clock
 from fleet.console.desk import Desk
 from fleet.errors import DeclarationInvalid, NotDeclared
-from fleet.patterns import Known, knowing
+from fleet.known import Known, knowing
 from fleet.personal import texts_in
 from fleet.safe_args import arguments_of
 

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from fleet import scrubbing
-from fleet.patterns import LONGEST, knowing
+from fleet.known import knowing
+from fleet.patterns import LONGEST
 from fleet.personal import kind_of, known_from
 from fleet.scrubbing import scrub, scrub_event, scrub_sql, scrub_values
 
