@@ -11,6 +11,7 @@ import pytest
 
 from fleet.extents import value_end
 from fleet.known import knowing
+from fleet.logs import brief
 from fleet.patterns import LONGEST
 from fleet.scrubbing import scrub, scrub_event, scrub_sql, scrub_values, shown
 from tests.scrubbing.payloads import payloads
@@ -106,6 +107,12 @@ def test_the_repr_of_an_exception_is_clean_wherever_it_stands_and_however_often_
     for piece in ("DE89", "Mustermann", "1234567"):
         assert piece not in json.dumps(event)
     assert event["extra"]["seen"] == event["message"] == event["breadcrumbs"]["values"][0]["data"]["seen"] == HIDDEN
+
+
+def test_a_line_scrubs_an_error_before_it_cuts_it() -> None:
+    for at in range(260, 300, 3):
+        said = brief(ValueError("x" * at + " DE89370400440532013000"))
+        assert len(said) <= 300 and "DE8" not in said
 
 
 @pytest.mark.parametrize("written", [str, repr, ascii, json.dumps, lambda text: repr(repr(text))])
