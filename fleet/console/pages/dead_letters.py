@@ -24,10 +24,12 @@ def build_list(desk: Desk, request: Request) -> dict[str, Any]:
         for queue in desk.queues:
             pipe.zcard(keys.dead(desk.broker.namespace, queue))
         counts = dict(zip(desk.queues, pipe.execute(), strict=True))
+    found = letters.page(desk, asked, request.query_params.get("at", ""))
     return {
         "asked": asked.given,
         "counts": counts,
-        "found": letters.page(desk, asked, request.query_params.get("at", "")),
+        "found": found,
+        "rows": letters.listed(desk, found.letters),
         "reads_bodies": asked.which.reads_bodies,
         "looked_at": letters.LOOKED_AT,
         "actors": sorted(desk.app.actors),
@@ -45,6 +47,7 @@ def build_letter(desk: Desk, request: Request) -> dict[str, Any]:
         "letter": letter,
         "arguments": shown.arguments,
         "known": shown.known,
+        "exception": letters.exception_of(letter, shown.known),
         "trace": str(trace),
         "lane": desk.lane_name(queue),
         "title": "Dead letter",
@@ -65,7 +68,7 @@ def build_act(desk: Desk, request: Request) -> dict[str, Any]:
         "most": letters.MOST,
         "bounded": len(touched) == letters.MOST or asked.which.reads_bodies,
         "looked_at": letters.LOOKED_AT,
-        "sample": touched[:_SAMPLE],
+        "sample": letters.listed(desk, touched[:_SAMPLE]),
         "shown_at": wire.to_ms(shown_at),
         "title": f"{what.capitalize()} dead letters",
     }
