@@ -40,6 +40,12 @@ def amount_end(text: str, seen: str, at: int) -> int:
     return number.end() if number is not None else at
 
 
+def line_end(text: str, at: int) -> int:
+    """Where the line ends that a place is in."""
+    end = text.find("\n", at)
+    return len(text) if end < 0 else end
+
+
 def enclosed_end(text: str, seen: str, at: int) -> int | None:
     """Behind the quotes or brackets, or the call, that open at a place; None where none do."""
     opening = _OPENING.match(seen, at)
@@ -68,13 +74,8 @@ def _quoted_end(text: str, seen: str, opening: str, at: int) -> int:
             elif not seen[at : at + 1].isalnum():  # else an apostrophe, or the next value's begin
                 return at
             elif text.endswith(_BEFORE_A_VALUE, 0, found.start()):  # so this one was left open
-                return _line_end(text, at)
+                return line_end(text, at)
     return len(text)
-
-
-def _line_end(text: str, at: int) -> int:
-    end = text.find("\n", at)
-    return len(text) if end < 0 else end
 
 
 def _bracketed_end(text: str, seen: str, at: int) -> int:

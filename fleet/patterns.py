@@ -17,7 +17,7 @@ from functools import cache, lru_cache
 from itertools import pairwise
 
 from fleet.escapes import seen_in
-from fleet.extents import amount_end, enclosed_end, value_end
+from fleet.extents import amount_end, enclosed_end, line_end, value_end
 from fleet.iban import APART, checked_end, written_end
 from fleet.known import REMOVED, Known
 from fleet.personal import Kind, kind_of
@@ -100,6 +100,8 @@ _SQL_LITERAL = re.compile(
     r"|(?<=\()[-+]?\d+(?:\.\d+)?(?=\s*[,)]))",
     re.DOTALL,
 )
+_KEY_ENDS = re.compile(r"\) (?:already exists|is not present|is still referenced|conflicts)")
+_LONGEST_KEY = 4_000
 _AUTHORITY = re.compile(r"[^/?#]*")
 _HOSTS = re.compile(r"(?:\[[^\]]*\]|[^:,]*)(?::\d{0,5})?(?:,(?:\[[^\]]*\]|[^:,]*)(?::\d{0,5})?)*")
 _QUERY = re.compile(r"[?&][\w.\[\]-]{1,60}=")
@@ -208,33 +210,34 @@ def _behind_key(text: str, seen: str, match: re.Match[str]) -> tuple[int, str, i
 
 
 def _behind_sql(text: str, seen: str, found: str, end: int) -> tuple[int, str, int]:
-    line = seen.find("\n", end)
-    line = len(text) if line < 0 else line
+    """A value may have line ends in it, which a `repr` around it escapes: it ends where what follows it begins."""
     if found == "[SQL:":
         stop = seen.find("\n[parameters:", end)
         stop = stop if stop >= 0 else seen.find("]\n", end)
         stop = stop if stop >= 0 else len(text)
         return end, scrub_sql(text[end:stop]), stop
+    if found == "[parameters:":
+        stop = enclosed_end(text, seen, end - len(found)) or len(text)
+        return end, f" {REMOVED}", stop - text.endswith("]", end, stop)
     if found.startswith("LINE"):
-        return end, scrub_sql(text[end:line]), line
+        stop = line_end(seen, end)
+        return end, scrub_sql(text[end:stop]), stop
     if found.startswith("DETAIL"):
         return end, "", end
     if found == "Key (":
-        stop = seen.find(")=(", end, line)
-        return (stop + 3, f"{REMOVED})", _closing(seen, stop + 3, line)) if stop >= 0 else (end, "", end)
+        stop = seen.find(")=(", end, line_end(seen, end))
+        return (stop + 3, f"{REMOVED})", _closing(text, seen, stop + 3)) if stop >= 0 else (end, "", end)
     if found == "input_value=":
         stop = seen.find(", input_type=", end)
-        return end, REMOVED, (stop if stop >= 0 else line)
-    return end, f" {REMOVED}", line
+        return end, REMOVED, (stop if stop >= 0 else line_end(text, end))
+    stop = seen.find(").\n", end)
+    return end, f" {REMOVED}", (stop + 2 if stop >= 0 else line_end(text, end))
 
 
-def _closing(text: str, start: int, line: int) -> int:
+def _closing(text: str, seen: str, start: int) -> int:
     """Behind the last bracket that closes before a sentence of PostgreSQL's goes on, else the line's end."""
-    for ending in (") already exists", ") is not present", ") is still referenced", ") conflicts"):
-        stop = text.find(ending, start, line)
-        if stop >= 0:
-            return stop + 1
-    return line
+    found = _KEY_ENDS.search(seen, start, start + _LONGEST_KEY)
+    return found.start() + 1 if found is not None else line_end(text, start)
 
 
 def _url(seen: str, match: re.Match[str]) -> tuple[int, str, int]:

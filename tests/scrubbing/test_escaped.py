@@ -49,6 +49,11 @@ GONE = {
     "customer='O''Hara', rows=3": "customer=[removed], rows=3",
     "customer='O\\'Hara', rows=3": "customer=[removed], rows=3",
     "customer=Gwen O'Hara, rows=3": "customer=[removed], rows=3",
+    # what PostgreSQL and SQLAlchemy quote
+    "[parameters: ('Erika\\nM', 3)]\\n(Background": "[parameters: [removed]]\\n(Background",
+    "Key (n)=(Erika\\nM) already exists.\\nx": "Key (n)=([removed]) already exists.\\nx",
+    "Failing row contains (3, Erika\nM).\nx": "Failing row contains [removed]\nx",
+    "Failing row contains (3, Erika\\nM).": "Failing row contains [removed]",
     # credentials
     "postgresql+psycopg://fleet:aB/3xyz@db:5432/books": "postgresql+psycopg://[credentials]@db:5432/books",
     "redis://:s3cr#t@h and redis://:a?b@h": "redis://[credentials]@h and redis://[credentials]@h",

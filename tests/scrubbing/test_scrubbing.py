@@ -42,7 +42,7 @@ GONE = {
     "Key (email)=(e@x.de) already exists.": "Key (email)=([removed]) already exists.",
     "Failing row contains (17, Erika, 5).": "Failing row contains [removed]",
     "[SQL: SELECT a FROM t WHERE n = 'Erika' AND c = 99]\n[parameters: ('Erika', 99)]": (
-        "[SQL: SELECT a FROM t WHERE n = ? AND c = ?]\n[parameters: [removed]"
+        "[SQL: SELECT a FROM t WHERE n = ? AND c = ?]\n[parameters: [removed]]"
     ),
     "could not convert string to float: 'Erika'": "could not convert string to float: [removed]",
     "[type=int_parsing, input_value='Erika', input_type=str]": (
