@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from fleet import sentry
-from fleet.patterns import Known, knowing
+from fleet.known import Known, knowing
 from fleet.personal import kind_of, known_from, known_under
 from fleet.scrubbing import scrub, scrub_value
 

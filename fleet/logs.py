@@ -64,6 +64,13 @@ def get_logger(name: str) -> Logger:
 log = get_logger(__name__)
 
 
+def brief(error: BaseException, longest: int = 300) -> str:
+    """An exception as a line has room for it: scrubbed, and cut then, since half of an IBAN does not look like one."""
+    from fleet.scrubbing import shown
+
+    return shown(error)[:longest]
+
+
 def _handler() -> logging.Handler:
     """To standard error. The standard library takes a handler's lock by `acquire(); try`: a deadline that struck a job
     between the two would silence every other thread of its process for ever."""

@@ -31,7 +31,7 @@ from fleet.broker import FleetBroker
 from fleet.clock import clock
 from fleet.errors import FleetError
 from fleet.handover import any_of, hand_over, settle, take, unsent
-from fleet.logs import get_logger
+from fleet.logs import brief, get_logger
 from fleet.relay import RELAYED_AFTER
 from fleet.storage.tables import OutboxRow
 
@@ -150,7 +150,7 @@ class _Outage:
             known = broker in self._until
             self._until[broker] = clock.monotonic() + _HELD_OFF_SECONDS
         if not known:
-            log.error("outbox_not_sent", error=repr(error)[:300], rows=rows, instead="the relay sends them")
+            log.error("outbox_not_sent", error=brief(error), rows=rows, instead="the relay sends them")
 
     def over(self, broker: FleetBroker) -> None:
         with self._lock:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from fleet import metrics
 from fleet.clock import clock
-from fleet.logs import get_logger
+from fleet.logs import brief, get_logger
 
 if TYPE_CHECKING:
     from prometheus_client import Metric
@@ -91,7 +91,7 @@ class ReadGauges:
                 read = list(source())
             except Exception as error:  # whatever it is, the scrape shows the rest
                 if which not in self._failing:
-                    log.warning("gauges_not_read", of=which, error=repr(error)[:300])
+                    log.warning("gauges_not_read", of=which, error=brief(error))
                 self._failing.add(which)
             else:
                 self._failing.discard(which)

@@ -19,7 +19,8 @@ from pathlib import PurePath
 from typing import Any
 from uuid import UUID
 
-from fleet.patterns import REMOVED, Known, keeps, knowing, scrub, scrub_sql
+from fleet.known import REMOVED, Known, knowing
+from fleet.patterns import keeps, scrub, scrub_sql
 from fleet.personal import kind_of, known_from, known_under
 
 __all__ = ["REMOVED", "scrub", "scrub_event", "scrub_sql", "scrub_value", "scrub_values", "shown"]

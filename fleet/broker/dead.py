@@ -31,6 +31,7 @@ from fleet.declarations import DEAD_KEPT_FOR, DEAD_KEPT_MOST
 from fleet.payloads import as_it_lay, as_it_lies, is_sealed
 
 PAGE = 200
+LONGEST_EXCEPTION = 500  # characters that a letter keeps
 _TRIMMED_A_CALL = 500
 _CALLS_A_TRIM = 20  # so that a flood of deaths does not outrun the janitor; some milliseconds a call
 _RESET = ("retries", "traceback", "requeue_timestamp", "hook_failures", "parkings", wire.EXPIRES_AT, wire.DUE_AT)

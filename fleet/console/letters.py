@@ -16,16 +16,19 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from fleet import wire
-from fleet.broker.dead import PAGE, DeadLetter, Filter, Place, count, read, scan
+from fleet.broker.dead import LONGEST_EXCEPTION, PAGE, DeadLetter, Filter, Place, count, read, scan
 from fleet.clock import clock
 from fleet.console.desk import Desk
 from fleet.errors import DeclarationInvalid, NotDeclared
-from fleet.patterns import Known, knowing
+from fleet.known import Known, knowing
 from fleet.personal import texts_in
 from fleet.safe_args import arguments_of
+from fleet.scrubbing import scrub
 
 SHOWN = 50
 MOST = 1_000  # letters an act touches at a time
+_IN_A_LIST = 120  # signs of an exception
+_HALF = 120  # signs at the end of one that was cut, where what is personal may be cut in half and so not be seen to be
 LOOKED_AT = 2_000  # letters that are read for a page, where the filter needs that
 FIELDS = ("queue", "actor", "reason", "older", "newer", "argument")
 
@@ -147,6 +150,17 @@ def shown(desk: Desk, letter: DeadLetter) -> Shown:
     bound = inspect.signature(actor.fn).bind_partial(*message.args, **message.kwargs).arguments
     shown = [(name, str(value) if name in told.safe else _kind(value)) for name, value in bound.items()]
     return Shown(shown, knowing(told.unsafe_texts))
+
+
+def exception_of(letter: DeadLetter, known: Known | None) -> str:
+    """Its exception without what is personal."""
+    text = scrub(letter.exception, known)
+    return f"{text[:-_HALF]} … [cut]" if len(letter.exception) >= LONGEST_EXCEPTION else text
+
+
+def listed(desk: Desk, found: Sequence[DeadLetter]) -> list[tuple[DeadLetter, str]]:
+    """Letters with as much of their exceptions as a list has room for."""
+    return [(one, exception_of(one, shown(desk, one).known)[:_IN_A_LIST]) for one in found]
 
 
 def _kind(value: Any) -> str:

@@ -27,7 +27,7 @@ from sqlalchemy.orm import Session
 
 from fleet import deadline
 from fleet.clock import clock
-from fleet.logs import get_logger
+from fleet.logs import brief, get_logger
 from fleet.storage.engine import database, dedicated, session
 
 if TYPE_CHECKING:
@@ -110,7 +110,7 @@ class _Listener(threading.Thread):
             except Exception as error:  # the driver's or the network's, in one of many ways
                 pause = 1.0 if self._forget() else min(pause * 2, _LONGEST_PAUSE)
                 if not self._said and not self._stopped.is_set():
-                    log.warning("reference_not_heard", error=repr(error)[:300], instead="every use reads the table")
+                    log.warning("reference_not_heard", error=brief(error), instead="every use reads the table")
                 self._said = True
                 self._stopped.wait(pause * random.uniform(0.5, 1.5))
 

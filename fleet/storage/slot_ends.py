@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable
 
 from fleet.clock import clock
-from fleet.logs import get_logger
+from fleet.logs import brief, get_logger
 from fleet.storage import slots
 
 log = get_logger(__name__)
@@ -52,7 +52,7 @@ class SlotEnds:
                 self.away(error)
                 return
             except Exception as error:  # an end that no row can hold; it may be another thread's
-                log.exception("slot_end_refused", entry=of.entry, slot=of.slot.isoformat(), error=repr(error)[:300])
+                log.exception("slot_end_refused", entry=of.entry, slot=of.slot.isoformat(), error=brief(error))
                 continue
             if not written:
                 log.warning("slot_end_was_stale", entry=of.entry, slot=of.slot.isoformat())

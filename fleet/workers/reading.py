@@ -15,11 +15,12 @@ from dramatiq.common import q_name
 from dramatiq.errors import ActorNotFound, DecodeError
 from dramatiq.message import get_encoder
 
+from fleet.broker.dead import LONGEST_EXCEPTION
 from fleet.broker.ends import End, Fetched
 from fleet.broker.sealing import LARGEST_MESSAGE, check_depth
 from fleet.clock import clock
 from fleet.errors import FleetError, MessageTooDeep, MessageTooLarge
-from fleet.logs import get_logger
+from fleet.logs import brief, get_logger
 from fleet.payloads import PayloadSealed
 
 log = get_logger(__name__)
@@ -91,7 +92,20 @@ def unreadable(one: Fetched, error: Exception) -> End:
     elif isinstance(error, PayloadSealed):
         reason = "sealed"
     shown = one.id.encode(errors="surrogateescape").decode(errors="backslashreplace")
-    log.error("message_unreadable", queue=one.queue, id=shown, reason=reason, error=repr(error)[:500], dead_letter=True)
-    known = {"reason": reason, "exception": repr(error)[:500], "traceback": "", "attempts": 0, "worker": one.worker}
+    log.error(
+        "message_unreadable",
+        queue=one.queue,
+        id=shown,
+        reason=reason,
+        error=brief(error, LONGEST_EXCEPTION),
+        dead_letter=True,
+    )
+    known = {
+        "reason": reason,
+        "exception": repr(error)[:LONGEST_EXCEPTION],
+        "traceback": "",
+        "attempts": 0,
+        "worker": one.worker,
+    }
     known["died"] = clock.real_now().isoformat()
     return one.end("dead", second=json.dumps(known).encode())

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import redis
 
 from fleet.broker import FleetBroker, keys
-from fleet.logs import get_logger
+from fleet.logs import brief, get_logger
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine
@@ -45,7 +45,7 @@ class Relaying(threading.Thread):
                     self._pass()
             except Exception as error:  # Redis or PostgreSQL, in one of the many ways that each has
                 if not self._said:
-                    log.error("outbox_not_relayed", error=repr(error)[:300], tries_again_every=str(TURN))
+                    log.error("outbox_not_relayed", error=brief(error), tries_again_every=str(TURN))
                 self._said = True
 
     def _has_turn(self) -> bool:

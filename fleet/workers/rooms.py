@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fleet.logs import get_logger
+from fleet.logs import brief, get_logger
 from fleet.workers.process import Child
 
 if TYPE_CHECKING:
@@ -129,7 +129,7 @@ def _join(gone: Path, sums: Path, join: _Joins) -> None:
     try:
         counts = list(MmapedDict.read_all_values_from_file(gone))  # type: ignore[no-untyped-call]
     except Exception as error:
-        log.warning("metrics_unreadable", file=gone.name, error=repr(error)[:300])
+        log.warning("metrics_unreadable", file=gone.name, error=brief(error))
         counts = []
     total = MmapedDict(sums)  # type: ignore[no-untyped-call]
     known = {key: (value, at) for key, value, at in total.read_all_values()}  # type: ignore[no-untyped-call]

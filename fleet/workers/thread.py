@@ -21,6 +21,7 @@ from dramatiq.middleware import Shutdown, SkipMessage
 
 from fleet import wire
 from fleet.broker import FleetBroker
+from fleet.broker.dead import LONGEST_EXCEPTION
 from fleet.broker.ends import End, Fetched, Settling, current
 from fleet.broker.pump import Pump
 from fleet.budgets import budget_of
@@ -242,7 +243,7 @@ def details(message: MessageProxy, error: BaseException | None, worker: str, rea
             "reason": reason or _reason(error),
             "actor": message.actor_name,
             "exception": _shown(error),
-            "traceback": "".join(lines)[-_TRACEBACK_CHARACTERS:],
+            "traceback": _last_of("".join(lines)),
             "attempts": _count(message.options.get("retries")) + (0 if reason == "" else 1),
             "worker": worker,
             "sent": _instant(message.message_timestamp),
@@ -259,9 +260,15 @@ def _instant(milliseconds: object) -> str | None:
         return None
 
 
+def _last_of(trace: str) -> str:
+    """The last whole lines: of half a line nobody can tell what stood in it."""
+    kept = trace[-_TRACEBACK_CHARACTERS:]
+    return kept if kept == trace else kept.partition("\n")[2] or kept
+
+
 def _shown(error: BaseException | None) -> str:
     try:
-        return repr(error)[:500]
+        return repr(error)[:LONGEST_EXCEPTION]
     except Exception as broken:  # an exception whose own repr raises must not keep its message from ending
         return f"{type(error).__name__}, whose repr raises {type(broken).__name__}"
 

@@ -22,7 +22,7 @@ from fleet.broker import FleetBroker, keys
 from fleet.broker.reaper import Apart, Death, reap
 from fleet.check_ins import CheckIns
 from fleet.clock import clock
-from fleet.logs import get_logger
+from fleet.logs import brief, get_logger
 from fleet.workers.board import Slot
 
 log = get_logger(__name__)
@@ -147,7 +147,7 @@ class Verdicts:
             if not isinstance(message.actor_name, str):
                 raise TypeError(f"its actor is {message.actor_name!r}")
         except Exception as error:
-            log.warning("lost_message_unreadable", queue=queue, id=id, error=repr(error)[:300])
+            log.warning("lost_message_unreadable", queue=queue, id=id, error=brief(error))
             return None
         return message
 

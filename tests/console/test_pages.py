@@ -16,6 +16,7 @@ from fleet.alerts import KINDS, Alert
 from fleet.app import App
 from fleet.broker import FleetBroker, keys
 from fleet.clock import clock
+from fleet.console.letters import address
 from fleet.console.mending import BY_KIND, mends
 from fleet.console.pages.night import KEPT_SECONDS, Kept
 from fleet.console.runbook import Runbook
@@ -177,6 +178,16 @@ def test_dead_letters_are_paged_and_filtered(client: Client, broker: FleetBroker
     assert "No dead letter matches." in client().get("/dead?queue=charging&actor=nobody").text
     assert client().get("/dead?queue=charing").status_code == 404
     assert client().get("/dead?older=soon").status_code == 400
+
+
+def test_an_exception_is_without_what_its_message_brought_on_every_page_that_shows_it(
+    client: Client, broker: FleetBroker
+) -> None:
+    staged.dead_letters(broker, "charging", 1, "charge", "failed", "ValueError: found no account of a text, page 3")
+    place = f"/dead/charging/{address('charge-00000')}"
+    for path in ("/dead", "/dead/act?do=discard&queue=charging", place):
+        page = client().get(path).text
+        assert "no account of [removed], page 3" in page and "of a text" not in page, path
 
 
 def test_what_stands_in_redis_is_shown_as_text_whatever_it_is(client: Client, fleet: staged.Staged) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import sys
 import threading
@@ -29,6 +30,11 @@ def told(one: Payload) -> None:
 
 def objects(one: Payload) -> None:
     log.info("posting_kept", error=ValueError(one.texts[0]), body=one.texts[1].encode(), total=one.euros, id=one.id)
+
+
+def escaped(one: Payload) -> None:
+    told = repr(ValueError(one.texts[0]))
+    log.error("posting_refused", error=told, again=repr(told), sent=json.dumps({"said": [told, *one.texts]}))
 
 
 def exception(one: Payload) -> None:
@@ -67,7 +73,7 @@ def book(counterparty: str, iban: str, amount_cents: int, payload: Payload) -> N
     raise ValueError(f"message {payload.id}: {counterparty} got {amount_cents / 100:.2f} ({amount_cents}) on {iban}")
 
 
-WAYS: Any = (keys, nested, told, objects, exception, chained, stock, printf, uncaught)
+WAYS: Any = (keys, nested, told, objects, escaped, exception, chained, stock, printf, uncaught)
 
 
 def main() -> None:

@@ -38,6 +38,7 @@ class Payload:
     company: str
     iban: str
     mail: str
+    phone: str
     cents: int
     remittance: str
     secret: str
@@ -75,18 +76,31 @@ def _payload(draw: random.Random) -> Payload:
     name, company = f"{first} {last}", f"{draw.choice(TRADES)} {draw.choice(LAST)} {draw.choice(FORMS)}"
     local = f"{first}.{last}".lower().replace("'", "")
     mail = f"{draw.choice([local, local + '+rechnung', 'buchhaltung.' + last.lower()])}@{draw.choice(HOSTS)}"
+    phone = f"+49 {draw.randint(150, 179)} {draw.randint(1_000_000, 9_999_999)}"
     plain, cents, secret = _iban(draw), draw.randint(1_000_000, 9_999_999), _secret(draw)
     iban = draw.choice([plain, _spaced(plain), plain.lower(), plain.replace(plain[4:8], plain[4:8] + " ", 1)])
     remittance = f"Rechnung {draw.randint(1, 99)} {last} {draw.choice(['Miete', 'Gehalt', 'invoice', 'Honorar'])}"
     id = str(uuid.UUID(int=draw.getrandbits(128), version=4))
     written = _written(draw, cents)
     texts = tuple(
-        form.format(**vars_of(name, last, company, iban, mail, written, secret, cents, id, remittance))
+        form.format(**vars_of(name, last, company, iban, mail, phone, written, secret, cents, id, remittance))
         for form in draw.sample(TEXTS, 3)
     )
-    pieces = (name, last, company, iban, plain, _spaced(plain), mail, mail.replace("@", "%40"), str(cents), secret)
+    pieces = (
+        name,
+        last,
+        company,
+        iban,
+        plain,
+        _spaced(plain),
+        mail,
+        mail.replace("@", "%40"),
+        phone,
+        str(cents),
+        secret,
+    )
     return Payload(
-        id, name, company, iban, mail, cents, remittance, secret, texts, (*pieces, remittance, *_amounts(cents))
+        id, name, company, iban, mail, phone, cents, remittance, secret, texts, (*pieces, remittance, *_amounts(cents))
     )
 
 
@@ -96,6 +110,7 @@ def vars_of(
     company: str,
     iban: str,
     mail: str,
+    phone: str,
     amount: str,
     secret: str,
     cents: int,
@@ -108,6 +123,7 @@ def vars_of(
         "company": company,
         "iban": iban,
         "mail": mail,
+        "phone": phone,
         "amount": amount,
         "secret": secret,
         "cents": cents,
@@ -138,6 +154,12 @@ TEXTS = [
     "message {id}: could not convert string to float: '{amount}'",
     "message {id}: Betrag {amount} an {company}",
     "message {id} password={secret} rows=3",
+    "message {id} has a bad row:\n{iban}\tHerr {name}\t{phone}\n{amount}\t{secret}\t{mail}\r\nrows 3",
+    "message {id} has\xa0a bad row:\u2028Frau\xa0{name}\xa0{phone}\xa0und\xa0{company}\u2003an {iban}",
+    'message {id} got {{"creditorName" : "{name}", "remittance" : "{remittance}", "token" : "{secret}", "page" : 2}}',
+    "message {id} was sent args=(('{iban}', 1), [{{'a': ')'}}, '{name}'], ('{company}', 2)) rows=3",
+    "message {id} was cut at customer='{name}, {remittance}",
+    "message {id} went by postgresql+psycopg://fleet:{secret}/a#b?c@d@db:5432/books",
 ]
 
 

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from fleet import scrubbing
-from fleet.patterns import LONGEST, knowing
+from fleet.known import knowing
+from fleet.patterns import LONGEST
 from fleet.personal import kind_of, known_from
 from fleet.scrubbing import scrub, scrub_event, scrub_sql, scrub_values
 
@@ -41,7 +42,7 @@ GONE = {
     "Key (email)=(e@x.de) already exists.": "Key (email)=([removed]) already exists.",
     "Failing row contains (17, Erika, 5).": "Failing row contains [removed]",
     "[SQL: SELECT a FROM t WHERE n = 'Erika' AND c = 99]\n[parameters: ('Erika', 99)]": (
-        "[SQL: SELECT a FROM t WHERE n = ? AND c = ?]\n[parameters: [removed]"
+        "[SQL: SELECT a FROM t WHERE n = ? AND c = ?]\n[parameters: [removed]]"
     ),
     "could not convert string to float: 'Erika'": "could not convert string to float: [removed]",
     "[type=int_parsing, input_value='Erika', input_type=str]": (

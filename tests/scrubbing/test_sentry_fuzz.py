@@ -65,11 +65,15 @@ def report(batch: list[Payload]) -> None:
     with sentry_sdk.isolation_scope() as scope:
         for one in batch[:5]:
             sentry_sdk.add_breadcrumb(category="app", message=one.texts[0], data={**one.values(), "text": one.texts[1]})
+            told = repr(ValueError(one.texts[2]))
+            sentry_sdk.add_breadcrumb(category="app", message=told, data={"error": repr(told)})
         for one in batch[5:7]:
             statement = f"UPDATE t SET n = '{one.name}', c = {one.cents} WHERE i = '{one.iban}' /* message */"
             sentry_sdk.add_breadcrumb(category="query", message=statement, data={"message": one.id})
         for one in batch[7:9]:
-            scope.set_extra(f"posting-{one.id}", {"rows": [one.values()], one.mail: one.texts[2], "seen": one.texts[0]})
+            scope.set_extra(
+                f"posting-{one.id}", {"rows": [one.values()], one.mail: one.texts[2], "seen": repr(one.texts)}
+            )
             scope.set_context(f"c{one.id}", {"row": one.values(), "said": one.texts[1]})
         scope.set_tag("posting", f"message {batch[9].id} of {batch[9].mail}")
         try:
@@ -84,13 +88,14 @@ def settle(batch: list[Payload]) -> None:
     ids = [one.id for one in others]
     rows = {one.name: one.texts for one in others}
     notes = [one.texts[0] for one in others]
+    told = repr(ValueError("\n".join(notes)))
     try:
         book(second.company, second.iban, second.cents, second)
     except ValueError as error:
         raise LookupError(
             f"nothing for {row.counterparty} ({row.iban}), {row.amount} or {row.amount_cents}; message {first.id}; "
             + "; ".join(notes)
-            + f"; {len(ids)} of {len(rows)}"
+            + f"; {len(ids)} of {len(rows)}; {told}"
         ) from error
 
 
@@ -102,7 +107,7 @@ def book(counterparty: str, iban: str, amount_cents: int, payload: Payload) -> N
 def say(batch: list[Payload]) -> None:
     """Plain messages, and lines of a log."""
     for one in batch[:10]:
-        sentry_sdk.capture_message(f"{one.texts[0]} | {one.texts[1]}")
+        sentry_sdk.capture_message(f"{one.texts[0]} | {ValueError(one.texts[1])!r}")
     for one in batch[10:]:
         line: dict[str, Any] = {"event": f"event_{one.id}", "logger": "fleet.x", **one.values(), "error": one.texts[0]}
         sentry.heard(line, "error")

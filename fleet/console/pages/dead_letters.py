@@ -25,12 +25,14 @@ def build_list(desk: Desk, request: Request) -> dict[str, Any]:
             pipe.zcard(keys.dead(desk.broker.namespace, queue))
         counts = dict(zip(desk.queues, pipe.execute(), strict=True))
     place = request.query_params.get("at", "")
+    found = letters.page(desk, asked, place)
     return {
         "asked": asked.given,
         "at": place,
         "act_at": letters.begins(asked, place),
         "counts": counts,
-        "found": letters.page(desk, asked, place),
+        "found": found,
+        "rows": letters.listed(desk, found.letters),
         "total": letters.total(desk, asked),
         "reads_bodies": asked.which.reads_bodies,
         "looked_at": letters.LOOKED_AT,
@@ -49,6 +51,7 @@ def build_letter(desk: Desk, request: Request) -> dict[str, Any]:
         "letter": letter,
         "arguments": shown.arguments,
         "known": shown.known,
+        "exception": letters.exception_of(letter, shown.known),
         "trace": str(trace),
         "lane": desk.lane_name(queue),
         "died": wire.to_ms(letter.died),
@@ -73,7 +76,7 @@ def build_act(desk: Desk, request: Request) -> dict[str, Any]:
         "next": touched.next,
         "reads_bodies": asked.which.reads_bodies,
         "looked_at": letters.LOOKED_AT,
-        "sample": touched.letters[:_SAMPLE],
+        "sample": letters.listed(desk, touched.letters[:_SAMPLE]),
         "shown_at": wire.to_ms(shown_at),
         "title": f"{what.capitalize()} dead letters",
     }
