@@ -117,6 +117,7 @@ def figures(gaps: list[float], what: str) -> tuple[float, str]:
     return p99, line
 
 
+@pytest.mark.alone
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("rounds", [15, pytest.param(100, marks=pytest.mark.soak)])
 def test_sigterm_to_the_first_fire_of_the_next_leader(
@@ -132,6 +133,7 @@ def test_sigterm_to_the_first_fire_of_the_next_leader(
     assert p99 <= 0.2
 
 
+@pytest.mark.alone
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize(
     ("rounds", "ttl", "renewal"), [(10, TTL, RENEWAL), pytest.param(100, 6.0, 2.0, marks=pytest.mark.soak)]

@@ -26,6 +26,7 @@ from tests.workers.conftest import APP, Running
 Supervise = Callable[..., Running]
 
 
+@pytest.mark.alone
 def test_a_killed_child_is_replaced_alone_and_its_message_runs_again_within_ten_seconds(supervise: Supervise) -> None:
     lane = supervise(TEST_PROCESSES="2")
     lane.ready(2)
