@@ -12,7 +12,8 @@ LOWEST_CORE := tests/architecture/test_versions.py tests/broker tests/middleware
 LOWEST_TESTS ?= $(LOWEST_CORE) tests/workers tests/beat
 
 # Most tests wait: two at a time, each on servers of its own. What measures real time wants the machine to itself.
-SIDE_BY_SIDE := -n 2 --dist loadfile -m 'not soak and not alone'
+# xdist would begin with the files of many tests; those of few, long ones would come last, and one core would wait.
+SIDE_BY_SIDE := -n 2 --dist loadfile --no-loadscope-reorder -m 'not soak and not alone'
 ALONE := -m 'alone and not soak'
 
 .PHONY: help night up test test-lowest soak soak-tests bench bench-peers check clean
