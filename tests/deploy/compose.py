@@ -165,7 +165,7 @@ class Service:
 
 
 class Stack:
-    """The fleet's services, started in the file's order and stopped in the other."""
+    """The fleet's services, started in the file's order."""
 
     def __init__(self, folder: Path, urls: Mapping[str, str], variables: Mapping[str, str]) -> None:
         known = services({**SECRETS, **variables})
