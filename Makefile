@@ -11,9 +11,10 @@ LOWEST := .venv/lowest
 LOWEST_CORE := tests/architecture/test_versions.py tests/broker tests/middleware
 LOWEST_TESTS ?= $(LOWEST_CORE) tests/workers tests/beat
 
-# Most tests wait: two at a time, each on servers of its own. A played night wants the machine to itself.
-SIDE_BY_SIDE := -n 2 --dist loadfile
-NIGHTS := tests/night tests/chaos/test_night.py
+# Most tests wait: two at a time, each on servers of its own. What measures real time wants the machine to itself.
+# xdist would begin with the files of many tests; those of few, long ones would come last, and one core would wait.
+SIDE_BY_SIDE := -n 2 --dist loadfile --no-loadscope-reorder -m 'not soak and not alone'
+ALONE := -m 'alone and not soak'
 
 .PHONY: help night up test test-lowest soak soak-tests bench bench-peers check clean
 
@@ -28,12 +29,13 @@ up: $(RUN_STAMP)  ## run the same fleet on the real clock until Ctrl-C
 
 test: $(DEV_STAMP)  ## everything: checks and tests, from nothing
 	$(MAKE) check
-	$(BIN)/python -m pytest $(SIDE_BY_SIDE) $(NIGHTS:%=--ignore=%) $(TEST_ARGS)
-	$(BIN)/python -m pytest $(NIGHTS)
+	$(BIN)/python -m pytest $(SIDE_BY_SIDE) $(TEST_ARGS)
+	$(BIN)/python -m pytest $(ALONE)
 	$(MAKE) test-lowest LOWEST_TESTS="$(LOWEST_CORE)"
 
 test-lowest: $(LOWEST)/.installed  ## the broker and the workers on the lowest dramatiq and redis that pyproject.toml allows
 	PYTHONPATH=$(CURDIR)/$(LOWEST) $(BIN)/python -m pytest $(SIDE_BY_SIDE) $(LOWEST_TESTS) $(LOWEST_ARGS)
+	PYTHONPATH=$(CURDIR)/$(LOWEST) $(BIN)/python -m pytest $(ALONE) $(LOWEST_TESTS)
 
 soak: $(DEV_STAMP)  ## nights on repeat under faults of every kind; what broke, what grew (HOURS=1, NIGHT_SECONDS=120, NIGHT_SEED=1)
 	$(BIN)/python -m tests.soak --hours $(HOURS) --night-seconds $(NIGHT_SECONDS) --seed $(NIGHT_SEED) $(SOAK_ARGS)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import time
 import urllib.error
 import urllib.request
@@ -19,6 +18,7 @@ from fleet.broker import keys
 from tests.beat.replicas import SCHEDULE, TTL, Beats, Replica
 from tests.broker.conftest import OwnRedis
 from tests.middleware.ingest import Ingest
+from tests.ports import free_port
 from tests.waiting import wait_until
 
 
@@ -35,6 +35,7 @@ def seconds_until(condition: Callable[[], object], limit: float) -> float:
     return time.monotonic() - started
 
 
+@pytest.mark.alone
 def test_a_killed_leader_is_followed_within_its_term_and_two_seconds_and_no_slot_fires_twice(beats: Beats) -> None:
     beats.start(2)
     leader, follower = beats.leader_and_follower()
@@ -50,6 +51,7 @@ def test_a_killed_leader_is_followed_within_its_term_and_two_seconds_and_no_slot
     assert {line["epoch"] for line in beats.lines(follower.token)} == {"2"}
 
 
+@pytest.mark.alone
 def test_a_stopped_leader_hands_over_within_a_second_and_exits_clean(beats: Beats) -> None:
     beats.start(2)
     leader, follower = beats.leader_and_follower()
@@ -80,6 +82,7 @@ def test_a_leader_that_was_suspended_past_its_term_fires_nothing_when_it_wakes(b
     beats.require_one_verdict_a_slot_and_one_message_a_fired_slot()
 
 
+@pytest.mark.alone
 def test_replicas_outlive_a_redis_that_goes_away_and_fire_again_when_it_is_back(tmp_path: Path) -> None:
     with embedded.servers(tmp_path / "servers", embedded.Wanted(postgres=False)) as urls:
         beats = Beats(tmp_path, urls.redis_url, "away")
@@ -104,9 +107,7 @@ def test_replicas_outlive_a_redis_that_goes_away_and_fire_again_when_it_is_back(
 
 
 def test_a_beat_answers_probes_at_the_port_it_was_given_and_refuses_one_that_is_taken(beats: Beats) -> None:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     beats.environment["FLEET_METRICS_PORT"] = str(port)
 
     def answers() -> str:
@@ -166,6 +167,7 @@ def page(replica: Replica, name: str) -> tuple[int, str]:
         return error.code, str(error.read(), "utf-8")
 
 
+@pytest.mark.alone
 def test_a_replica_whose_alarm_clock_died_is_unready_within_ten_seconds_and_hands_over(
     tmp_path: Path, redis_url: str, namespace: str
 ) -> None:
@@ -191,6 +193,7 @@ def test_a_replica_whose_alarm_clock_died_is_unready_within_ten_seconds_and_hand
         beats.stop()
 
 
+@pytest.mark.alone
 def test_a_wall_clock_that_jumps_an_hour_or_to_2200_and_back_neither_bursts_nor_goes_silent(
     tmp_path: Path, redis_url: str, namespace: str
 ) -> None:

@@ -285,8 +285,9 @@ def play(client: redis.Redis, text: str, examples: int, *, shrink: bool = True) 
 
 
 @pytest.mark.timeout(600)
-def test_at_most_one_message_a_slot_and_at_least_one_end_a_slot(redis_client: redis.Redis) -> None:
-    play(redis_client, FIRE, 300)
+@pytest.mark.parametrize("examples", [150, pytest.param(300, marks=pytest.mark.soak)])
+def test_at_most_one_message_a_slot_and_at_least_one_end_a_slot(redis_client: redis.Redis, examples: int) -> None:
+    play(redis_client, FIRE, examples)
 
 
 def without(*taken: str) -> Callable[[], str]:

@@ -22,6 +22,7 @@ from tests.waiting import wait_until
 Replica = Callable[..., Leader]
 
 
+@pytest.mark.alone
 def test_of_two_replicas_one_leads_and_the_key_holds_its_token(
     replica: Replica, redis_client: redis.Redis, namespace: str
 ) -> None:
@@ -43,6 +44,7 @@ def test_the_lock_expires_by_itself_within_the_term(
     assert 0 < redis_client.pttl(keys.leader(namespace)) <= 2000
 
 
+@pytest.mark.alone
 def test_renewal_carries_a_leader_past_its_first_term(replica: Replica, namespace: str) -> None:
     leader = replica(ttl=timedelta(seconds=1), renewal=timedelta(milliseconds=100))
     wait_until(leader.leads)
@@ -145,6 +147,7 @@ def test_a_leader_whose_renewals_are_unanswered_stops_before_its_key_can_expire(
     assert left > LEADER_MARGIN / timedelta(milliseconds=1) / 2, "its term outlived, or nearly outlived, its key"
 
 
+@pytest.mark.alone
 def test_a_renewal_that_has_no_answer_for_as_long_as_one_takes_is_not_leader_at_once(
     replica: Replica, wire: Wire, redis_client: redis.Redis, namespace: str
 ) -> None:
@@ -245,6 +248,7 @@ def test_a_campaign_that_breaks_is_followed_by_another(replica: Replica) -> None
     wait_until(lambda: broken and leader.leads())
 
 
+@pytest.mark.alone
 def test_busy_threads_do_not_starve_renewal(replica: Replica) -> None:
     stop = threading.Event()
 

@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[2]
 
 
 class Host:
-    """`fleet work LANE`, once its processes serve."""
+    """`fleet work LANE`; it serves once `until_ready` has returned."""
 
     def __init__(self, lane: str, log: Path, **environment: str) -> None:
         self._log = log
@@ -32,8 +32,10 @@ class Host:
                 stdout=file,
                 stderr=subprocess.STDOUT,
             )
-        wait_until(lambda: self.logged("worker_ready") or self.process.poll() is not None, 30)
-        assert self.process.poll() is None, log.read_text()[-2000:]
+
+    def until_ready(self) -> None:
+        wait_until(lambda: self.logged("worker_ready") or self.process.poll() is not None, 60)
+        assert self.process.poll() is None, self._log.read_text()[-2000:]
 
     def logged(self, event: str) -> list[str]:
         return [line for line in self._log.read_text().splitlines() if re.search(rf"\b{event}\b", line)]
@@ -78,12 +80,14 @@ class Host:
 
 
 @contextmanager
-def hosts(folder: Path, lane: str, count: int, **environment: str) -> Iterator[list[Host]]:
-    """So many hosts of one lane, started one after the other."""
+def hosts(folder: Path, *lanes: str, **environment: str) -> Iterator[list[Host]]:
+    """A host of each of these lanes, started at once, when all serve."""
     started: list[Host] = []
     try:
-        for number in range(count):
+        for number, lane in enumerate(lanes):
             started.append(Host(lane, folder / f"host-{number}.log", **environment))
+        for host in started:
+            host.until_ready()
         yield started
     finally:
         for host in started:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
@@ -21,6 +20,7 @@ from books.models import EffectKind, Finding, Invoice, InvoiceStatus
 from config.settings import settings
 from fleet.clock import clock
 from fleet.storage import session
+from tests.ports import free_port
 
 
 class Sink:
@@ -55,8 +55,7 @@ class Sink:
 
 @pytest.fixture
 def sink(migrated: object, monkeypatch: pytest.MonkeyPatch) -> Iterator[Sink]:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = free_port()
     taken = Sink()
     controller = Controller(taken, hostname="127.0.0.1", port=port, enable_SMTPUTF8=True)
     controller.start()
@@ -183,8 +182,7 @@ def test_a_mail_whose_session_broke_is_left_to_a_person_and_not_repeated(sink: S
 
 
 def test_without_a_mail_server_nothing_is_claimed(migrated: object, monkeypatch: pytest.MonkeyPatch) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = free_port()
     monkeypatch.setenv("BOOKS_SMTP_PORT", str(port))
     settings.cache_clear()
     row = invoice(InvoiceStatus.DUE, 14)

@@ -27,7 +27,7 @@ LEASE = timedelta(minutes=40) * 2 + SLACK
 
 @pytest.fixture
 def host(environment: object, model: Model, tmp_path: Path) -> Iterator[Host]:
-    with hosts(tmp_path, LANE, 1) as (started,):
+    with hosts(tmp_path, LANE) as (started,):
         yield started
 
 

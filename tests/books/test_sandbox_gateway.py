@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -19,6 +18,7 @@ from books.sandbox.gateway.weather import MOST_FAULTS, Fault, Weather
 from fleet import deadline
 from fleet.errors import DeadlineExceeded
 from tests.books.gateway import KEY, SandboxGateway, sandbox_gateway
+from tests.ports import free_port
 
 CHARGE = {"reference": "subscription 5 2026-03-01", "amount_cents": 1_900, "currency": "EUR", "method": "pm_1"}
 
@@ -118,8 +118,7 @@ def test_a_question_without_an_answer_is_unclear(gateway: SandboxGateway, fault:
 
 
 def test_a_closed_door_and_a_wrong_key_take_nothing_for_certain(gateway: SandboxGateway) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = free_port()
     for url, key in ((f"http://127.0.0.1:{port}", KEY), ("no-url", KEY), ("ftp://a", KEY), (gateway.url, "wrong")):
         with pytest.raises(NotTaken):
             GatewayClient(url, key, "/payments/v1/charges").send("door", CHARGE | {"reference": "door"})

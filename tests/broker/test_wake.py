@@ -15,6 +15,8 @@ from tests.broker.proxy import Proxy
 from tests.broker.station import QUEUE, Station, places, stock
 from tests.waiting import wait_until
 
+pytestmark = pytest.mark.alone
+
 Keep = Callable[[Station], Station]
 AT_ONCE = 1.0
 

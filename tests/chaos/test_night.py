@@ -13,6 +13,7 @@ ROOT = Path(__file__).parent.parent.parent
 SECONDS = 90
 
 
+@pytest.mark.alone
 @pytest.mark.timeout(400)
 def test_a_whole_night_loses_doubles_and_leaves_nothing(tmp_path: Path) -> None:
     written = tmp_path / "report.json"

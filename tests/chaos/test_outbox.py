@@ -71,6 +71,7 @@ def test_a_process_killed_at_any_boundary_loses_nothing_and_sends_nothing_that_w
     assert not [name for name in post.queued() if "rolled back" in name]
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("rate", [1, 240], ids=["in real time", "in a played night"])
 def test_what_a_process_left_that_was_killed_between_commit_and_send_runs_within_five_seconds(
     post: Post, supervise: Callable[..., Running], redis_url: str, migrated_url: str, rate: int

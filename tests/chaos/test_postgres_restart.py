@@ -11,7 +11,6 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -124,11 +123,8 @@ def night(
     clock = {"FLEET_CLOCK_ORIGIN": now, "FLEET_CLOCK_ANCHOR": now, "FLEET_CLOCK_RATE": str(RATE)}
     servers = {"FLEET_REDIS_URL": redis_url, "FLEET_NAMESPACE": namespace, "FLEET_DATABASE_URL": postgres.url}
     broker = FleetBroker(url=redis_url, namespace=namespace)
-    with ExitStack() as lanes:
-        began, started = time.monotonic(), list[Host]()
-        for lane in LANES:
-            (tmp_path / lane).mkdir()
-            started += lanes.enter_context(hosts(tmp_path / lane, lane, 1, **clock, **servers))
+    began = time.monotonic()
+    with hosts(tmp_path, *LANES, **clock, **servers) as started:
         yield Night(postgres, broker, started, began)
     broker.client.close()
 

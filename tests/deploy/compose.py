@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -25,6 +24,7 @@ import yaml
 
 from fleet.cli import cli
 from tests.environment import child_path
+from tests.ports import free_port
 from tests.waiting import wait_until
 
 ROOT = Path(__file__).parent.parent.parent
@@ -78,12 +78,6 @@ def seconds(duration: str) -> float:
 def _is_ours(body: Mapping[str, Any]) -> bool:
     """Whether the command line takes its command; that it takes each is `tests/architecture/test_compose.py`'s."""
     return "build" in body and body["command"][1] in _COMMANDS
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 @dataclass
@@ -171,7 +165,7 @@ class Service:
 
 
 class Stack:
-    """The fleet's services, started in the file's order and stopped in the other."""
+    """The fleet's services, started in the file's order."""
 
     def __init__(self, folder: Path, urls: Mapping[str, str], variables: Mapping[str, str]) -> None:
         known = services({**SECRETS, **variables})

@@ -75,6 +75,7 @@ def staying(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
     process.wait()
 
 
+@pytest.mark.alone
 def test_make_up_says_where_everything_listens_and_ends_whole_on_ctrl_c(staying: subprocess.Popen[str]) -> None:
     assert staying.stdout is not None
     said, metrics, ends = "", set[str](), time.monotonic() + 90

@@ -16,6 +16,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge
 from fleet import metrics
 from fleet.errors import AddressUnusable
 from fleet.workers import health
+from tests.ports import free_port
 from tests.waiting import wait_until
 
 
@@ -171,9 +172,7 @@ def test_a_host_that_is_none_is_named() -> None:
 
 
 def test_a_fixed_port_is_the_one_it_serves_on() -> None:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     assert metrics.serve("127.0.0.1", CollectorRegistry(), port=port) == f"http://127.0.0.1:{port}/metrics"
     assert get(f"http://127.0.0.1:{port}/healthz") == (200, "ok\n")
 

@@ -26,6 +26,7 @@ from tests.workers.conftest import APP, Running
 Supervise = Callable[..., Running]
 
 
+@pytest.mark.alone
 def test_a_killed_child_is_replaced_alone_and_its_message_runs_again_within_ten_seconds(supervise: Supervise) -> None:
     lane = supervise(TEST_PROCESSES="2")
     lane.ready(2)
@@ -125,13 +126,15 @@ def test_a_lane_that_is_started_before_redis_says_so_once_and_serves_when_it_is_
 ) -> None:
     own = OwnRedis(tmp_path)
     lane = supervise(FLEET_REDIS_URL=own.url.replace("redis://", "redis://:s3cret@"))
-    wait_until(lambda: lane.logged("lane_waits_for_redis"), 10)
-    assert lane.process.poll() is None
-    own.start("--requirepass", "s3cret", wait=False)
-    lane.ready(1)
-    assert len(lane.logged("lane_waits_for_redis")) == 1
-    assert "s3cret" not in lane.log.read_text()
-    own.stop()
+    try:
+        wait_until(lambda: lane.logged("lane_waits_for_redis"), 10)
+        assert lane.process.poll() is None
+        own.start("--requirepass", "s3cret", wait=False)
+        lane.ready(1)
+        assert len(lane.logged("lane_waits_for_redis")) == 1
+        assert "s3cret" not in lane.log.read_text()
+    finally:
+        own.stop()
 
 
 @pytest.mark.parametrize(("deaths", "seconds"), [(0, 0), (1, 1), (2, 2), (5, 16), (6, 30), (5_000, 30)])

@@ -46,7 +46,7 @@ CREATE OR REPLACE FUNCTION note_end() RETURNS trigger LANGUAGE plpgsql AS $$ BEG
   RETURN NEW; END $$;
 CREATE TRIGGER note_end BEFORE UPDATE ON parcels FOR EACH ROW EXECUTE FUNCTION note_end();
 """
-Start = Callable[..., psutil.Popen]
+Start = Callable[..., list[psutil.Popen]]
 
 
 @pytest.fixture
@@ -65,18 +65,22 @@ def engine(environment: Environment) -> Iterator[Engine]:
 
 @pytest.fixture
 def start(app: Path, environment: Environment, tmp_path: Path) -> Iterator[Start]:
-    """Starts `fleet …` of the application; whatever is left is killed afterwards."""
+    """Starts commands of `fleet`, all at once, and waits for the lanes; whatever is left is killed afterwards."""
     started: list[psutil.Popen] = []
 
-    def run(*command: str) -> psutil.Popen:
-        log = tmp_path / f"{'-'.join(command)}-{len(started)}.log"
+    def run(*commands: str) -> list[psutil.Popen]:
         given = {**os.environ, "FLEET_LOST_AFTER": "PT3S", "PYTHONPATH": child_path(ROOT)}
-        with log.open("wb") as sink:
-            words = [sys.executable, "-m", "fleet", "--app", str(app), *command]
-            started.append(psutil.Popen(words, env=given, stdout=sink, stderr=subprocess.STDOUT))
-        if command != ("beat",):
-            wait_until(lambda: "worker_ready" in log.read_text(), 90)
-        return started[-1]
+        logs = []
+        for command in commands:
+            log = tmp_path / f"{command.replace(' ', '-')}-{len(started)}.log"
+            with log.open("wb") as sink:
+                words = [sys.executable, "-m", "fleet", "--app", str(app), *command.split()]
+                started.append(psutil.Popen(words, env=given, stdout=sink, stderr=subprocess.STDOUT))
+            if command != "beat":
+                logs.append(log)
+        for log in logs:
+            wait_until(lambda log=log: "worker_ready" in log.read_text(), 90)  # type: ignore[misc]
+        return started[-len(commands) :]
 
     yield run
     for one in started:
@@ -158,9 +162,7 @@ def test_workers_die_hosts_vanish_deadlines_are_missed_and_each_row_is_terminal_
     say: Callable[[str], None],
 ) -> None:
     limit = HARD + bound(app)
-    start("beat")
-    start("work", "housekeeping")
-    hosts = [start("work", "jobs"), start("work", "jobs")]
+    _, _, *hosts = start("beat", "work housekeeping", "work jobs", "work jobs")
     for attack in ("child", "host", "stopped"):
         hows = ["well"] * 4 + ["slow", "deaf", "deaf", "gil", "dies"]
         die.shuffle(hows)
@@ -174,7 +176,7 @@ def test_workers_die_hosts_vanish_deadlines_are_missed_and_each_row_is_terminal_
             for one in family(hosts.pop(0)):
                 with suppress(psutil.NoSuchProcess):
                     one.kill()
-            hosts.append(start("work", "jobs"))
+            hosts += start("work jobs")
         else:
             stopped = family(hosts[0])
             for one in stopped:
@@ -187,7 +189,7 @@ def test_workers_die_hosts_vanish_deadlines_are_missed_and_each_row_is_terminal_
     send(environment, engine, ["host", "deaf", "deaf", "slow", "well"])
     until_running(engine)
     wait_until(lambda: any(not host.is_running() or host.status() == psutil.STATUS_ZOMBIE for host in hosts), 90)
-    start("work", "jobs")
+    start("work jobs")
     wait_until(lambda: "running" not in states(engine), 60)  # a message may wait longer, as a suspect; its row does not
     assert judge(engine, limit, say) > 20
 
@@ -196,9 +198,7 @@ def test_a_row_whose_host_vanishes_with_all_others_is_ended_by_the_janitor_in_ti
     app: Path, engine: Engine, environment: Environment, start: Start, say: Callable[[str], None]
 ) -> None:
     limit = HARD + bound(app)
-    start("beat")
-    start("work", "housekeeping")
-    host = start("work", "jobs")
+    _, _, host = start("beat", "work housekeeping", "work jobs")
     send(environment, engine, ["deaf"] * 3 + ["gil"])
     until_running(engine)
     for one in family(host):

@@ -56,6 +56,7 @@ def _until_gone(running: Running, children: set[int], seconds: float) -> float:
     return at
 
 
+@pytest.mark.alone
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("threads", LOADS)
 def test_a_drain_under_full_load_loses_nothing_and_keeps_nothing_waiting_that_another_can_run(
@@ -82,6 +83,7 @@ def test_a_drain_under_full_load_loses_nothing_and_keeps_nothing_waiting_that_an
     assert max(waited) <= 1.0
 
 
+@pytest.mark.alone
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("threads", LOADS)
 def test_a_second_signal_ends_a_drain_at_once_and_loses_nothing(
@@ -106,6 +108,7 @@ def test_a_second_signal_ends_a_drain_at_once_and_loses_nothing(
     assert len(waited) == threads and max(waited) <= 2.0
 
 
+@pytest.mark.alone
 @pytest.mark.timeout(120)
 def test_a_killed_supervisor_leaves_no_child_after_a_second_and_its_messages_run_elsewhere(
     lane: ChaosLane, say: Callable[[str], None]

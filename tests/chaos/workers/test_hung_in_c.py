@@ -14,6 +14,8 @@ from tests.chaos.workers.journal import Run
 from tests.chaos.workers.lane import ChaosLane, until_gone
 from tests.waiting import wait_until
 
+pytestmark = pytest.mark.alone
+
 NEIGHBOURS = 20
 OVERRUN = 2.0  # seconds after its hard budget in which a job must have its end
 

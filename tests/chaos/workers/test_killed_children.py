@@ -22,7 +22,7 @@ CHILDREN, THREADS = 4, 2
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize(
     ("jobs", "kills", "settles_in"),
-    [pytest.param(200, 6, 60, id="short"), pytest.param(2_000, 60, 600, id="full", marks=pytest.mark.soak)],
+    [pytest.param(200, 4, 60, id="short"), pytest.param(2_000, 60, 600, id="full", marks=pytest.mark.soak)],
 )
 def test_every_job_ends_and_none_is_a_dead_letter_while_a_child_is_killed_every_second(
     jobs: int, kills: int, settles_in: float, lane: ChaosLane, die: random.Random, say: Callable[[str], None]
