@@ -1,7 +1,8 @@
 """Asks for known faults of what is locked: `python -m tests.dependency_audit FILE…`, a part of `make check`.
 
-Exit 1 with a line a fault; one of a peer (`requirements-peers/`), which is only measured against, is told. Where nobody could be asked (no network, a mirror that holds no advisories) it says so in as
-many words, and exits 0: a check that needs somebody else's server must not stop work without it.
+Exit 1 with a line a fault; one of a peer (`requirements-peers/`), which is only measured against, is told. Where nobody
+could be asked (no network, a mirror that holds no advisories) it says so in as many words, and exits 0: a check that
+needs somebody else's server must not stop work without it.
 
 Not guaranteed: anything about what nobody has reported yet, nor about packages that are named as not looked at.
 """
