@@ -62,7 +62,7 @@ check: $(DEV_STAMP)  ## ruff, mypy, import-linter, fleet check, known faults of 
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/fleet check
-	$(BIN)/python -m tests.dependency_audit requirements.txt requirements-dev.txt
+	$(BIN)/python -m tests.dependency_audit requirements.txt requirements-dev.txt requirements-lowest.txt requirements-peers/*.txt
 
 $(RUN_STAMP): requirements.txt pyproject.toml
 	$(PYTHON) -m venv .venv

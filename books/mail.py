@@ -1,5 +1,8 @@
 """Mails: built with a fixed message id and idempotency key, handed to the SMTP server once.
 
+Beyond this host only under TLS, begun by STARTTLS, to a server whose certificate is of an authority of the system's
+(`SSL_CERT_FILE` names others) and names `BOOKS_SMTP_HOST`; a login, where the settings have one, comes after that.
+
 `outbound` and `greet` do everything up to the content: what fails there is `MailNotSent`, and safe to try again. Only
 `deliver` sends the content.
 
@@ -10,6 +13,7 @@ decides. No error holds an address: a server's own words may, so only their code
 from __future__ import annotations
 
 import smtplib
+import ssl
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import timedelta
@@ -63,26 +67,71 @@ def message_id(key: str) -> str:
 
 @contextmanager
 def outbound() -> Iterator[smtplib.SMTP]:
-    """A session with the SMTP server.
+    """A session with the SMTP server: encrypted and logged in, as the settings want it.
 
     Raises `MailNotSent` if there is none.
     """
-    known = settings()
-    timeout = deadline.clamp(_TIMEOUT).total_seconds()
+    server = _connected()
     try:
-        server = smtplib.SMTP(known.smtp_host, known.smtp_port, timeout=timeout)
-    except (OSError, smtplib.SMTPException) as error:
-        deadline.check()
-        where = f"{known.smtp_host}:{known.smtp_port}"
-        raise MailNotSent(
-            f"no SMTP server answers at {where} ({type(error).__name__}); the next pass tries again"
-        ) from error
-    try:
+        _protect(server)
+        _log_in(server)
         yield server
     finally:
         with suppress(OSError, smtplib.SMTPException):  # a goodbye that fails takes back no mail
             server.quit()
         server.close()
+
+
+def _connected() -> smtplib.SMTP:
+    known = settings()
+    timeout = deadline.clamp(_TIMEOUT).total_seconds()
+    try:
+        return smtplib.SMTP(known.smtp_host, known.smtp_port, timeout=timeout)
+    except (OSError, smtplib.SMTPException) as error:
+        deadline.check()
+        what = f"no SMTP server answers at {_where()} ({type(error).__name__}); the next pass tries again"
+        raise MailNotSent(what) from error
+
+
+def _protect(server: smtplib.SMTP) -> None:
+    """Go on under TLS, if the settings want it."""
+    if not settings().smtp_starttls:
+        return
+    _clamp(server)
+    try:
+        server.starttls(context=ssl.create_default_context())
+    except smtplib.SMTPNotSupportedError as error:
+        what = f"the SMTP server at {_where()} offers no STARTTLS, and without it nothing is sent (BOOKS_SMTP_TLS)"
+        raise MailNotSent(what) from error
+    except ssl.SSLCertVerificationError as error:
+        what = f"the certificate of the SMTP server at {_where()} is not believed: {error.verify_message}"
+        raise MailNotSent(f"{what}. BOOKS_SMTP_HOST must be a name in it, SSL_CERT_FILE its authority") from error
+    except (OSError, smtplib.SMTPException) as error:
+        deadline.check()
+        raise MailNotSent(f"no TLS with the SMTP server at {_where()} ({type(error).__name__})") from error
+
+
+def _log_in(server: smtplib.SMTP) -> None:
+    """Log in, if the settings have a user. No error holds what the server said: it may repeat the user."""
+    known = settings()
+    if not known.smtp_user:
+        return
+    _clamp(server)
+    try:
+        server.login(known.smtp_user, known.smtp_password)
+    except smtplib.SMTPAuthenticationError as error:
+        what = f"the SMTP server at {_where()} refused BOOKS_SMTP_USER with BOOKS_SMTP_PASSWORD ({error.smtp_code})"
+        raise MailNotSent(what) from None
+    except (OSError, smtplib.SMTPException) as error:
+        deadline.check()
+        if isinstance(error, smtplib.SMTPServerDisconnected) or not isinstance(error, smtplib.SMTPException):
+            raise MailNotSent(f"the session broke at the login at {_where()} ({type(error).__name__})") from None
+        what = f"the SMTP server at {_where()} offers no login of a kind that is known here"
+        raise MailNotSent(f"{what}; take BOOKS_SMTP_USER and BOOKS_SMTP_PASSWORD away if it wants none") from None
+
+
+def _where() -> str:
+    return f"{settings().smtp_host}:{settings().smtp_port}"
 
 
 def greet(server: smtplib.SMTP, mail: EmailMessage) -> None:

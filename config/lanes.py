@@ -6,6 +6,10 @@ from datetime import timedelta
 
 from fleet import Budget, Lane, Retry
 
+MIB = 1 << 20
+# What a process takes when it has imported everything: 115 MiB. Each lane's memory limit in config/deploy/kubernetes
+# holds its processes and one suspect up to kill_rss; `fleet check` compares.
+
 LANES = [
     Lane(
         "transaction_sync",
@@ -13,6 +17,8 @@ LANES = [
         waits_for="somebody else's bank or payment API",
         processes=1,
         threads=128,  # idle on sockets; an aggregator that answers in a minute must not stop the others
+        max_rss=384 * MIB,
+        kill_rss=512 * MIB,  # 128 answers of a bank at once are tens of MiB beside the imports
         budget=Budget(
             soft=timedelta(seconds=600),
             hard=timedelta(seconds=900),
@@ -29,6 +35,8 @@ LANES = [
         processes=2,
         threads=1,  # OCR holds a core; more threads would only share it
         prefetch=1,
+        max_rss=1024 * MIB,  # 330 MiB after forty receipts, 500 after a large scan: what stays above has leaked
+        kill_rss=1536 * MIB,  # a scan at 600 dpi peaks at 1,000 MiB, most of it the decoded picture
         nice=19,  # a backlog takes what the sync and people leave; simulated, that is most of what a controller gains
         budget=Budget(
             soft=timedelta(seconds=600),
@@ -44,6 +52,8 @@ LANES = [
         waits_for="a model, nobody watching",
         processes=1,
         threads=4,
+        max_rss=384 * MIB,
+        kill_rss=512 * MIB,  # four conversations with a model, a few MiB each beside the imports
         nice=19,  # as the lane above
         budget=Budget(
             soft=timedelta(minutes=30),
@@ -59,6 +69,8 @@ LANES = [
         waits_for="a model, a person watching a spinner",
         processes=1,
         threads=4,  # reserved; never niced
+        max_rss=384 * MIB,
+        kill_rss=512 * MIB,  # as the lane above
         people=("agent_realtime",),
         budget=Budget(
             soft=timedelta(seconds=90),
@@ -74,6 +86,8 @@ LANES = [
         waits_for="the database",
         processes=1,
         threads=4,  # a pool of its own, so that a jam elsewhere cannot mute the alarm
+        max_rss=384 * MIB,
+        kill_rss=512 * MIB,  # an import reads its file row by row; more is a job that should not take the alarm along
         budget=Budget(
             soft=timedelta(seconds=120),
             hard=timedelta(seconds=180),

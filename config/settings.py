@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ipaddress
 from functools import cache
+from typing import Literal, Self
 
-from pydantic import Field
+from pydantic import Field, field_validator, model_validator
 from pydantic_settings import SettingsConfigDict
 
 import fleet.settings
@@ -42,8 +44,44 @@ class Settings(fleet.settings.Settings):
     """The mail server."""
     smtp_port: int = Field(25, validation_alias="BOOKS_SMTP_PORT")
     """Its port."""
+    smtp_tls: Literal["starttls", "none"] | None = Field(None, validation_alias="BOOKS_SMTP_TLS")
+    """`starttls` or `none`; unset it is `none` on this host and `starttls` for every other."""
+    smtp_user: str = Field("", validation_alias="BOOKS_SMTP_USER")
+    """Who logs in there, if anybody does."""
+    smtp_password: str = Field("", validation_alias="BOOKS_SMTP_PASSWORD", repr=False)
+    """And by what."""
     mail_from: str = Field("books@example.com", validation_alias="BOOKS_MAIL_FROM")
     """Whose name stands on mails."""
+
+    @property
+    def smtp_starttls(self) -> bool:
+        """Whether mails go out encrypted, to a server whose certificate names it."""
+        return self.smtp_tls == "starttls" or (self.smtp_tls is None and not _is_loopback(self.smtp_host))
+
+    @field_validator("smtp_user", "smtp_password")
+    @classmethod
+    def _plain(cls, value: str) -> str:
+        if not value.isascii():
+            raise ValueError("give ASCII alone, a login by SMTP can send nothing else")
+        return value
+
+    @model_validator(mode="after")
+    def _a_password_is_whole_and_stays_secret(self) -> Self:
+        if bool(self.smtp_user) != bool(self.smtp_password):
+            raise ValueError("BOOKS_SMTP_USER and BOOKS_SMTP_PASSWORD: give both, or neither where no login is wanted")
+        if self.smtp_password and not self.smtp_starttls and not _is_loopback(self.smtp_host):
+            raise ValueError(
+                f"BOOKS_SMTP_TLS=none would send BOOKS_SMTP_PASSWORD to {self.smtp_host} readable for everybody on the "
+                f"way: leave it out, or take the login away"
+            )
+        return self
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 @cache

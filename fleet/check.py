@@ -14,9 +14,11 @@ from typing import TYPE_CHECKING
 from fleet.app import App
 from fleet.clock import clock
 from fleet.declarations import All, Entry
+from fleet.deployments import NotReadable
 from fleet.elastic_check import elastic_findings
 from fleet.errors import CheckFailed, DeclarationInvalid, NotDeclared
 from fleet.graces import graces
+from fleet.memory_limits import memory_limits
 from fleet.slots import shortest_period
 
 if TYPE_CHECKING:
@@ -27,7 +29,7 @@ _NIGHTS = 7  # a week holds what comes on one day of it
 
 def check(app: App) -> None:
     """Raise `CheckFailed` with every finding, or return."""
-    findings = [*_lanes(app), *_entries(app), *elastic_findings(app), *graces(app)]
+    findings = [*_lanes(app), *_entries(app), *elastic_findings(app), *_deployed(app)]
     if findings:
         raise CheckFailed(findings)
 
@@ -76,6 +78,13 @@ def _lanes(app: App) -> Iterator[str]:
                 f"Actor {actor.actor_name!r} ({actor.declared_at}) is on queue {actor.queue_name!r}, which no lane "
                 f"serves: add it to a lane in config/lanes.py. {_hint(actor.queue_name, served)}"
             )
+
+
+def _deployed(app: App) -> Iterator[str]:
+    try:
+        yield from [*graces(app), *memory_limits(app)]
+    except NotReadable as error:
+        yield str(error)
 
 
 def _owner(app: App, queue: str) -> str:

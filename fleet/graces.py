@@ -1,9 +1,7 @@
 """How long what stops a lane's container waits before it kills, compared with the lane's drain: part of `fleet check`.
 
-Reads `docker-compose.yml` and every YAML file below `config/deploy/kubernetes`, as they are written: a Deployment whose
-command works a lane, and patches that set another grace for it by its name. A pod's grace begins with its `preStop`, so
-what that sleeps is no part of the drain. A file that is no YAML is a finding. Not seen: what another tool, a JSON patch
-or a chart makes of them.
+Of the files that `fleet.deployments` reads. A pod's grace begins with its `preStop`, so what that sleeps is no part of
+the drain.
 """
 
 from __future__ import annotations
@@ -17,9 +15,8 @@ from typing import Any
 
 from fleet.app import App
 from fleet.declarations import PAST_DRAIN, ZERO, Lane
+from fleet.deployments import deployments, services
 
-COMPOSE = "docker-compose.yml"
-KUBERNETES = Path("config/deploy/kubernetes")
 _POD_GRACE = timedelta(seconds=30)  # Kubernetes' own where none is given
 _UNITS = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
 
@@ -36,14 +33,12 @@ class Grace:
 
 
 def graces(app: App) -> Iterator[str]:
-    """A finding for each container that is killed before its lane has drained, which loses the drain."""
+    """A finding for each container that is killed before its lane has drained, which loses the drain.
+
+    Raises `NotReadable`.
+    """
     lanes = {lane.name: lane for lane in app.lanes}
-    try:
-        found = [*_compose(app.root / COMPOSE), *_kubernetes(app.root / KUBERNETES, app.root)]
-    except _NotReadable as error:
-        yield str(error)
-        return
-    for grace in found:
+    for grace in [*_compose(app.root), *_kubernetes(app.root)]:
         if grace.lane in lanes:
             yield from _too_short(grace, lanes[grace.lane])
 
@@ -58,68 +53,22 @@ def _too_short(grace: Grace, lane: Lane) -> Iterator[str]:
         )
 
 
-class _NotReadable(Exception):
-    """Raised when a file that should be YAML is not."""
+def _compose(root: Path) -> Iterator[Grace]:
+    for where, lane, body in services(root):
+        yield Grace(where, "stop_grace_period", lane, _docker_duration(body.get("stop_grace_period", "10s")))
 
 
-def _documents(path: Path) -> list[Mapping[str, Any]]:
-    import yaml
-
-    try:
-        return [document for document in yaml.safe_load_all(path.read_text()) if isinstance(document, dict)]
-    except yaml.YAMLError as error:
-        raise _NotReadable(f"{path} is no YAML: {error}. Mend it; its stop graces were not compared.") from None
-
-
-def _compose(path: Path) -> Iterator[Grace]:
-    for document in _documents(path) if path.is_file() else ():
-        for service, body in (document.get("services") or {}).items():
-            if lane := _worked(body.get("command")):
-                given = _docker_duration(body.get("stop_grace_period", "10s"))
-                yield Grace(f"{path.name}, service {service!r}", "stop_grace_period", lane, given)
-
-
-def _kubernetes(folder: Path, root: Path) -> Iterator[Grace]:
-    deployments = [
-        (path.relative_to(root), document)
-        for path in sorted(folder.rglob("*.y*ml"))
-        for document in _documents(path)
-        if document.get("kind") == "Deployment"
-    ]
-    lanes, slept = {}, {}
-    for _, document in deployments:
-        for container in _pod(document).get("containers") or ():
-            if lane := _worked([*(container.get("command") or ()), *(container.get("args") or ())]):
-                lanes[_name(document)] = lane
-                slept[_name(document)] = _slept(container)
-    for path, document in deployments:
-        name, pod = _name(document), _pod(document)
-        declares = any(_worked(container.get("command")) for container in pod.get("containers") or ())
-        if name in lanes and (declares or "terminationGracePeriodSeconds" in pod):
-            given = pod.get("terminationGracePeriodSeconds")
+def _kubernetes(root: Path) -> Iterator[Grace]:
+    for one in deployments(root):
+        if one.declares or "terminationGracePeriodSeconds" in one.pod:
+            given = one.pod.get("terminationGracePeriodSeconds")
             seconds = _POD_GRACE if given is None else timedelta(seconds=given)
-            where = f"{path}, Deployment {name!r}"
-            yield Grace(where, "terminationGracePeriodSeconds", lanes[name], seconds, slept[name])
-
-
-def _name(document: Mapping[str, Any]) -> str:
-    return str((document.get("metadata") or {}).get("name", ""))
-
-
-def _pod(document: Mapping[str, Any]) -> Mapping[str, Any]:
-    template = (document.get("spec") or {}).get("template") or {}
-    return template.get("spec") or {}
+            yield Grace(one.where, "terminationGracePeriodSeconds", one.lane, seconds, _slept(one.whole))
 
 
 def _slept(container: Mapping[str, Any]) -> timedelta:
     stop = (container.get("lifecycle") or {}).get("preStop") or {}
     return timedelta(seconds=(stop.get("sleep") or {}).get("seconds", 0))
-
-
-def _worked(command: Any) -> str | None:
-    """The lane that a command works, if it is `… work LANE`."""
-    words = command.split() if isinstance(command, str) else [str(word) for word in command or ()]
-    return words[words.index("work") + 1] if "work" in words[:-1] else None
 
 
 def _docker_duration(text: str) -> timedelta:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, ValidationError, ValidatorFunctionWrapHandler, field_validator, model_validator
-from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict, SettingsError
 
 from fleet.errors import SettingsInvalid
 
@@ -174,6 +174,21 @@ class Settings(BaseSettings):
                 for fault in error.errors()
             ]
             raise SettingsInvalid("Settings: " + "; ".join(lines)) from None
+        except SettingsError as error:  # its words name the field, and neither the file nor what is wrong with it
+            raise SettingsInvalid(f"Settings: {cls._unreadable(folder) or error}") from None
+
+    @classmethod
+    def _unreadable(cls, folder: str | None) -> str:
+        """Each file of `FLEET_SECRETS_DIR` that is named like a variable and cannot be read as text, and why."""
+        known = {cls._variable((str(field.validation_alias or name),)) for name, field in cls.model_fields.items()}
+        said = []
+        for path in sorted(Path(folder).iterdir() if folder else ()):
+            try:
+                if path.name.upper() in known:
+                    path.read_text()
+            except (OSError, UnicodeDecodeError) as error:
+                said.append(f"{path.name.upper()}: the file {path} cannot be read as text ({type(error).__name__})")
+        return "; ".join(said)
 
     @classmethod
     def _variable(cls, where: tuple[int | str, ...]) -> str:

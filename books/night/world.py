@@ -14,7 +14,9 @@ from pathlib import Path
 from fleet.errors import FleetError
 
 _START_SECONDS = 30.0
-MODEL_KEY = GATEWAY_KEY = "sandbox"
+BANK_KEY = "sandbox-bank-key"
+MODEL_KEY = "sandbox-model-key"
+GATEWAY_KEY = "sandbox-gateway-key"
 
 
 class SandboxFailed(FleetError):
@@ -40,7 +42,7 @@ class World:
         return {
             "BOOKS_BANK_URL": self.bank_url,
             "BOOKS_BANK_SECRET_ID": "sandbox",
-            "BOOKS_BANK_SECRET_KEY": "sandbox",
+            "BOOKS_BANK_SECRET_KEY": BANK_KEY,
             "BOOKS_MODEL_URL": f"{self.model_url}/v1",
             "BOOKS_MODEL_KEY": MODEL_KEY,
             "BOOKS_AUTHORITY_URL": f"{self.gateway_url}/authority",
@@ -49,6 +51,9 @@ class World:
             "BOOKS_PAYMENTS_KEY": GATEWAY_KEY,
             "BOOKS_SMTP_HOST": host,
             "BOOKS_SMTP_PORT": port,
+            "BOOKS_SMTP_TLS": "none",
+            "BOOKS_SMTP_USER": "",
+            "BOOKS_SMTP_PASSWORD": "",
         }
 
 

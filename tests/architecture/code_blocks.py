@@ -78,9 +78,9 @@ def commands(block: Block) -> list[Command]:
             found[-1] = Command(found[-1].words, found[-1].line, (*found[-1].prints, line))
         elif not is_output:
             for words in _commands_of(line.removeprefix("$ ")):
-                while words and re.fullmatch(r"[A-Z_]+=.*", words[0]):
+                while words and (words[0] == "do" or re.fullmatch(r"[A-Z_]+=.*", words[0])):
                     words.pop(0)
-                if words and words[0] not in ("export", "cd"):
+                if words and words[0] not in ("export", "cd", "for", "done"):
                     found.append(Command(tuple(words), number))
     return found
 

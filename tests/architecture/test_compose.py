@@ -21,6 +21,13 @@ DEPLOY = ROOT / "config/deploy"
 TEXT = (ROOT / "docker-compose.yml").read_text()
 SERVICES: dict[str, dict[str, Any]] = yaml.safe_load(TEXT)["services"]
 OF_THE_FLEET = {name: body for name, body in SERVICES.items() if body.get("command", [""])[0] == "fleet"}
+CALLED_WITH = {  # of the world outside, what a lane's actors and janitors call with and no more
+    "transaction-sync": {"BOOKS_BANK_SECRET_ID", "BOOKS_BANK_SECRET_KEY", "BOOKS_PAYMENTS_KEY"},
+    "transaction-postprocess": {"BOOKS_MODEL_KEY"},
+    "agent-batch": {"BOOKS_MODEL_KEY"},
+    "agent-realtime": {"BOOKS_AUTHORITY_KEY"},
+    "housekeeping": {"BOOKS_AUTHORITY_KEY", "BOOKS_PAYMENTS_KEY", "BOOKS_SMTP_USER", "BOOKS_SMTP_PASSWORD"},
+}
 CORE = {name for name, body in SERVICES.items() if "profiles" not in body}
 
 
@@ -85,6 +92,24 @@ def test_prometheus_asks_every_lane_and_beat_on_the_port_that_they_are_given() -
     serving = {name for name, body in OF_THE_FLEET.items() if body["command"][1] in ("work", "beat")}
     assert set(found["names"]) == serving
     assert {SERVICES[name]["environment"]["FLEET_METRICS_PORT"] for name in serving} == {str(found["port"])}
+
+
+def test_a_key_of_the_world_outside_goes_to_the_lanes_that_call_there_alone() -> None:
+    given = {
+        name: {key for key in body["environment"] if re.search("^BOOKS_.*(SECRET|KEY|USER|PASSWORD)", key)}
+        for name, body in OF_THE_FLEET.items()
+    }
+    assert {name: keys for name, keys in given.items() if keys} == CALLED_WITH
+
+
+def test_the_lane_that_mails_is_told_by_which_server_and_encrypts_unless_told_otherwise() -> None:
+    given = SERVICES["housekeeping"]["environment"]
+    assert {"BOOKS_SMTP_HOST", "BOOKS_SMTP_PORT", "BOOKS_MAIL_FROM"} <= given.keys()
+    assert given["BOOKS_SMTP_TLS"] == "${BOOKS_SMTP_TLS:-starttls}"
+
+
+def test_the_database_is_healthy_by_tcp_where_the_images_first_server_does_not_listen() -> None:
+    assert "-h 127.0.0.1 " in SERVICES["postgres"]["healthcheck"]["test"][1]
 
 
 def test_what_is_mounted_from_the_tree_is_there() -> None:

@@ -33,5 +33,18 @@ def test_a_known_fault_is_named_with_the_version_that_mends_it() -> None:
     assert audit._faults(CLEAN) == audit._faults(SKIPPED) == []
 
 
-def test_make_check_audits_what_is_locked() -> None:
-    assert "-m tests.dependency_audit requirements.txt requirements-dev.txt" in (ROOT / "Makefile").read_text()
+@pytest.mark.parametrize(
+    ("file", "code"), [("requirements.txt", 1), ("requirements-lowest.txt", 1), ("requirements-peers/saq.txt", 0)]
+)
+def test_a_fault_of_what_is_only_measured_against_is_told_and_stops_nobody(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], file: str, code: int
+) -> None:
+    monkeypatch.setattr(audit, "_asked", lambda asked: ([FAULTY if asked == file else CLEAN], ""))
+    assert audit.main(["requirements-dev.txt", file]) == code
+    assert "holey 2.0: PYSEC-1, mended in 2.1" in capsys.readouterr().out
+
+
+def test_make_check_audits_everything_that_is_locked() -> None:
+    (line,) = [line for line in (ROOT / "Makefile").read_text().splitlines() if "-m tests.dependency_audit" in line]
+    named = {path for pattern in line.split() if pattern.endswith(".txt") for path in ROOT.glob(pattern)}
+    assert named == {*ROOT.glob("requirements*.txt"), *ROOT.glob("requirements-peers/*.txt")}

@@ -23,8 +23,13 @@ from tests.deploy.kubernetes import EXAMPLE, FOLDER, NO_KUBECTL, Workload, lanes
 pytestmark = pytest.mark.skipif(NO_KUBECTL is not None, reason=NO_KUBECTL or "")
 
 OLDEST, NEWEST = "1.30", "1.37"  # preStop's `sleep` came with 1.30
-SECRETS = {
-    "a lane": {"fleet-redis-worker", "fleet-database", "books-outside"},
+LANE = {"fleet-redis-worker", "fleet-database"}
+SECRETS = {  # of a lane, beside what every lane needs, what its actors call with and no more
+    "transaction-sync": LANE | {"books-bank", "books-payments"},
+    "transaction-postprocess": LANE | {"books-model"},
+    "agent-batch": LANE | {"books-model"},
+    "agent-realtime": LANE | {"books-authority"},
+    "housekeeping": LANE | {"books-mail", "books-authority", "books-payments"},  # asks about what a dead worker sent
     "beat": {"fleet-redis-beat", "fleet-database"},
     "console": {"fleet-redis-console", "fleet-database", "fleet-console"},
     "migrate": {"fleet-database"},
@@ -140,7 +145,7 @@ def test_every_pod_gets_the_secrets_that_it_needs_as_files_where_its_settings_lo
         (volume,) = [volume["projected"] for volume in load.pod["volumes"] if "projected" in volume]
         assert volume["defaultMode"] == 0o440, "the group is fsGroup's, and others read nothing"
         names = {source["secret"]["name"] for source in volume["sources"]}
-        assert names == SECRETS.get(load.name, SECRETS["a lane"]), load.name
+        assert names == SECRETS[load.name], load.name
         (mount,) = [mount for mount in load.container["volumeMounts"] if mount["name"] == "secrets"]
         assert mount["mountPath"] == settings_of(load)["FLEET_SECRETS_DIR"] and mount["readOnly"]
 

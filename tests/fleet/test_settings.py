@@ -132,3 +132,13 @@ def test_a_folder_of_secrets_that_is_not_there_is_named(tmp_path: Path, monkeypa
     monkeypatch.setenv("FLEET_SECRETS_DIR", str(tmp_path / "gone"))
     with pytest.raises(SettingsInvalid, match=r"FLEET_SECRETS_DIR is '.*gone', which is no folder"):
         Settings.read()
+
+
+def test_a_file_of_secrets_that_is_no_text_is_refused_by_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "fleet_redis_url").write_bytes(b"redis://:s3cret\xff@host")
+    monkeypatch.setenv("FLEET_SECRETS_DIR", str(tmp_path))
+    with pytest.raises(SettingsInvalid, match=r"FLEET_REDIS_URL: the file .* cannot be read as text") as raised:
+        Settings.read()
+    assert "s3cret" not in str(raised.value)

@@ -96,7 +96,7 @@ def test_a_role_is_denied_what_it_does_not_need_by_itself_and_within_a_script(us
 @pytest.mark.parametrize("role", ROLES)
 def test_a_roles_user_has_all_that_its_role_asks_for_and_no_other_roles(users: Users, role: Role) -> None:
     for other in ROLES:
-        broker = _broker(users.url(role))
+        broker = broker_of(users.url(role))
         if other == role or (role, other) == ("worker", "producer"):  # jobs send
             require_broker(broker, other)
         else:
@@ -108,7 +108,7 @@ def test_what_is_missing_is_named_with_the_keys_that_lack_it_and_the_line_that_g
     smaller = replace(OWN, queues=("work",))
     users.admin.execute_command(*acl_line("worker", smaller, "fleet-worker").split())
     with pytest.raises(ServerRefused) as raised:
-        require_broker(_broker(users.url("worker")), "worker")
+        require_broker(broker_of(users.url("worker")), "worker")
     said = str(raised.value)
     assert "HSETNX on own:keeping.msgs" in said or "on own:keeping" in said
     assert "own:work" not in said and "`fleet acl worker`" in said and "docs/redis.md" in said
@@ -132,7 +132,7 @@ def test_the_line_that_the_docs_show_is_the_one_that_is_printed() -> None:
 @pytest.mark.parametrize("name", ["a*", "b[1]", "c?", "d\\", "e f", "g^"])
 def test_a_name_with_signs_of_patterns_gives_its_own_keys_and_no_others(own_redis: OwnRedis, name: str) -> None:
     users = Users(own_redis, replace(OWN, entries=(name,), elastic=(name,)))
-    require_broker(_broker(users.url("beat"), name), "beat")
+    require_broker(broker_of(users.url("beat"), name), "beat")
     with users.client("beat") as client, pytest.raises(redis.exceptions.NoPermissionError):
         client.xadd(keys.ledger(NS, name.replace("*", "b").replace("?", "bc").replace("[1]", "1") + "-x"), {"a": "b"})
 
@@ -157,7 +157,7 @@ def test_every_key_of_the_engine_is_some_roles() -> None:
     assert {key.split(":fleet:")[1].split(":")[0] for key in fleets if ":fleet:" in key} <= built  # fmt: skip
 
 
-def _broker(url: str, entry: str | None = None) -> FleetBroker:
+def broker_of(url: str, entry: str | None = None) -> FleetBroker:
     broker = FleetBroker(url=url, namespace=NS, middleware=[])
     elastic: Any = SimpleNamespace(elastic=True)
     plain: Any = SimpleNamespace(elastic=None)

@@ -29,6 +29,8 @@ OUTSIDE = {
     "BOOKS_MODEL_KEY": "sk-marked-model-7Qx",
     "BOOKS_AUTHORITY_KEY": "marked-authority-7Qx",
     "BOOKS_PAYMENTS_KEY": "marked-payments-7Qx",
+    "BOOKS_SMTP_USER": "marked-smtp-user-7Qx",
+    "BOOKS_SMTP_PASSWORD": "marked-smtp-7Qx",
     "FLEET_PAYLOAD_KEYS": Fernet.generate_key().decode(),
     "FLEET_CONSOLE_TOKENS": TOKEN_LINE,
     "FLEET_SENTRY_DSN": "http://markeddsn7qx@127.0.0.1:9/1",
