@@ -55,11 +55,17 @@ class BalancerRules:
 
 @dataclass(frozen=True)
 class Processors:
-    """What CPU-bound work is admitted by: cores there are, cores that other lanes use, cores to be left free."""
+    """What CPU-bound work is admitted by: cores there are, cores that other lanes use, cores to be left free.
+
+    `granted` is what other elastic entries may take by their allowances: known, so it is not smoothed. `a_chain` is
+    what one chain of this entry uses.
+    """
 
     cores: float
     others: float
     reserve: float
+    granted: float = 0.0
+    a_chain: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -134,13 +140,14 @@ def needs(reading: Reading, rules: BalancerRules) -> int:
 
 def _by_processors(room: Processors, hot: bool, state: State, rules: BalancerRules) -> tuple[int, Reason, State]:
     others = state.others + rules.smoothing * (room.others - state.others)
-    free = room.cores - room.reserve - others
-    calm = state.calm + 1 if not hot and free >= state.places + rules.slack else 0
+    free = room.cores - room.reserve - room.granted - others
+    mine = state.places * room.a_chain
+    calm = state.calm + 1 if not hot and free >= mine + rules.slack * room.a_chain else 0
     state = replace(state, others=others, calm=calm)
     if hot:
         return state.places // 2, "hot", state
-    if free < state.places - rules.slack:
-        return max(0, int(free + 1 - rules.slack)), "free", state
+    if free < mine - rules.slack:
+        return max(0, int((free + 1 - rules.slack) / room.a_chain)), "free", state
     return state.places + (calm >= rules.calm_ticks), "calm", state
 
 

@@ -2,7 +2,8 @@
 
 A minute: look at the fleet, count each entry's backlog, decide (`beat.balancer`), and have one script set the lease and
 write the decision down (`allow.lua`), which checks token and epoch: who was deposed meanwhile sets nothing. A decision
-is written down when it changed, and every ten minutes.
+is written down when it changed, and every ten minutes. Entries are decided in the schedule's order; cores that one may
+take by its allowance are taken for the next, so that none is granted twice.
 
 What the rule remembers travels in the lease: a replica that takes the lead goes on where the last one was, while that
 one's lease stands. Where it has lapsed, the cron slot's level is what runs, and that is where it begins, with an empty
@@ -21,25 +22,29 @@ import json
 import threading
 from collections.abc import Iterable
 from contextlib import suppress
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from math import ceil
 from pathlib import Path
 from typing import Any
 
 import redis
 
-from beat.balancer import BalancerRules, Reading, State, decide
+from beat.balancer import BalancerRules, Processors, Reading, State, decide
 from beat.leader import Leader
-from beat.observing import Observer
+from beat.observing import Fleet, Observer
 from beat.telling import numbers, told
-from fleet import metrics, wire
+from fleet import by_hand, metrics, wire
 from fleet.allowance import DECISIONS_KEPT, LEASE, Allowance, Hold, holds, switched_off
 from fleet.app import backlog_of
 from fleet.backlogs import bound_statements
 from fleet.broker import FleetBroker, keys
+from fleet.by_hand import Pause
 from fleet.clock import clock
 from fleet.declarations import Entry
 from fleet.flow import MINUTE
 from fleet.logs import get_logger
+from fleet.window import elastic_of
 
 log = get_logger(__name__)
 
@@ -47,6 +52,18 @@ _SCRIPT = Path(__file__).parent / "allow.lua"
 _BEHIND = timedelta(seconds=20)  # night: the minute's reading is taken by then, and what processes counted is flushed
 _SAID_EVERY = timedelta(minutes=9.5)  # night: the tenth minute, also where it comes a moment early
 _LEAST_SECONDS = 0.05
+
+
+@dataclass
+class _Minute:
+    """What an entry is decided by in a minute: `stopped` by a person, `places` as they are allowed so far."""
+
+    entry: Entry
+    reading: Reading
+    counted: bool
+    state: State
+    stopped: Hold | Pause | None
+    places: int
 
 
 class Balancing:
@@ -101,26 +118,41 @@ class Balancing:
             return
         if self._epoch != self._leader.epoch:
             self._states, self._written, self._epoch = {}, {}, self._leader.epoch
-        fleet = self._observer.look()
-        held = holds(self._broker, [entry.name for entry in self._entries], self._client)
-        for entry in self._entries:
-            try:
-                reading = self._observer.read(entry, fleet)
-            except redis.RedisError:
-                raise
-            except Exception as error:  # whatever the application's count raises
-                reading = self._observer.blind(entry, fleet.now)
-                self._see(entry, f"its backlog cannot be counted: {error!r}")
-            self._decide(entry, reading, held.get(entry.name))
+        fleet, names = self._observer.look(), [entry.name for entry in self._entries]
+        held = holds(self._broker, names, self._client)
+        paused = by_hand.paused(self._client, self._broker.namespace, names)
+        minutes = [
+            self._minute(entry, fleet, paused.get(entry.name) or held.get(entry.name)) for entry in self._entries
+        ]
+        for minute in minutes:
+            self._decide(minute, [other for other in minutes if other is not minute])
 
-    def _decide(self, entry: Entry, reading: Reading, held: Hold | None) -> None:
+    def _minute(self, entry: Entry, fleet: Fleet, stopped: Hold | Pause | None) -> _Minute:
+        counted = True
+        try:
+            reading = self._observer.read(entry, fleet)
+        except redis.RedisError:
+            raise
+        except Exception as error:  # whatever the application's count raises
+            reading, counted = self._observer.blind(entry, fleet.now), False
+            self._see(entry, f"its backlog cannot be counted: {error!r}")
         state = self._states.get(entry.name) or self._handed_over(entry, reading)
+        return _Minute(entry, reading, counted, state, stopped, 0 if stopped else state.places)
+
+    def _decide(self, minute: _Minute, others: Iterable[_Minute]) -> None:
+        entry, reading, state, stopped = minute.entry, minute.reading, minute.state, minute.stopped
+        if isinstance(reading.room, Processors):
+            granted_cores = sum(self._takes(other) for other in others)
+            reading = replace(reading, room=replace(reading.room, granted=granted_cores))
         granted, after = decide(reading, state, self._rules)
-        if held is not None:
+        # Nothing is decided by a reading outside the window, or while a person stops it; that says nothing of the eyes.
+        sees = minute.counted and reading.now - reading.taken <= self._rules.stale and granted.reason != "blind"
+        if stopped is not None:
             # It begins again from nothing: what would have been allowed meanwhile was not tried.
-            granted, after = Allowance(0, "held", held.until, fallback=False), State()
+            granted, after = _stopped(stopped), State()
+        minute.places = granted.places
         metrics.balancer_tick(granted.reason)
-        text = _held(held) if held else told(entry, granted, state.places, reading, self._rules)
+        text = _by_whom(stopped) if stopped else told(entry, granted, state.places, reading, self._rules)
         record = self._record(entry, granted, text, state, reading)
         answer: bytes = self._allow(keys=self._keys(entry), args=self._args(granted, after, reading, record))
         if answer != b"done":
@@ -128,13 +160,21 @@ class Balancing:
             self._epoch = 0
             return
         self._states[entry.name] = after
-        if granted.reason != "blind":
+        if sees:
             self._see(entry, None)
-        elif entry.name not in self._blind:
+        elif granted.reason == "blind":
             self._see(entry, "readings are old, or nothing in them moves while work is in flight")
         if record:
             self._written[entry.name] = (reading.now, granted)
             log.info("balancer_decided", entry=entry.name, places=granted.places, reason=granted.reason, text=text)
+
+    def _takes(self, minute: _Minute) -> float:
+        """The cores that an entry's chains may take: no more chains than there are chunks left of what was counted."""
+        elastic = elastic_of(minute.entry)
+        if elastic.quota is not None:
+            return 0.0
+        chunks = ceil(minute.reading.backlog / elastic.chunk) if minute.counted else minute.places
+        return min(minute.places, chunks) * self._observer.share(minute.entry)
 
     def _handed_over(self, entry: Entry, reading: Reading) -> State:
         """The state of the leader before, out of its lease; where that has lapsed, the level that holds."""
@@ -188,8 +228,16 @@ class Balancing:
             log.warning("balancer_sees_again", entry=entry.name)
 
 
-def _held(held: Hold) -> str:
-    return f"held by {held.by} until {held.until:%H:%M} UTC: {held.because}"
+def _stopped(stopped: Hold | Pause) -> Allowance:
+    if isinstance(stopped, Hold):
+        return Allowance(0, "held", stopped.until, fallback=False)
+    return Allowance(0, "paused", None, fallback=False)
+
+
+def _by_whom(stopped: Hold | Pause) -> str:
+    if isinstance(stopped, Hold):
+        return f"held by {stopped.by} until {stopped.until:%H:%M} UTC: {stopped.because}"
+    return f"paused by {stopped.by} since {stopped.at:%Y-%m-%d %H:%M} UTC: {stopped.because}"
 
 
 def _until_next() -> float:

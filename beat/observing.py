@@ -5,18 +5,20 @@
   minutes; a job that waits now counts as it is. And the cores that lanes without elastic work used in the minute that
   has ended: both from what processes counted (`fleet.flow`).
 - what is left: the entry's own count. What a row costs a chain: what full chunks took (`fleet.elastic`), smoothed. Of
-  CPU-bound work it is learned while processors are free, since a wait for one is not the row's own cost.
+  CPU-bound work it is learned while processors are free, since a wait for one is not the row's own cost. And the share
+  of a core that a chain of its chunks uses, by the same measures; while processors are busy it is learned upwards only.
 - what people hold of a quota: its leases (`fleet.quota`).
 
 All durations are turned into the night's. Not guaranteed: that the cores are this machine's own where lanes run on more
-than one host; say so in `BalancerRules.cores`. On failure: raises what redis-py, the count or the database raises.
+than one host; say so in `BalancerRules.cores`. That a chain's share is all it uses: what a chunk starts elsewhere, in
+another thread or process, is not measured. On failure: raises what redis-py, the count or the database raises.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from hashlib import sha256
 from typing import Any
@@ -36,6 +38,7 @@ from fleet.window import elastic_of, window
 _NEVER = wire.from_ms(0)
 _WAITED_MINUTES = 4  # the one that has just begun, and three
 _NICE_ENOUGH = 15  # a weight of a twentieth: such a lane takes what nobody else wants
+_LEAST_SHARE = 0.05  # cores; also a chain that only waits takes some of its lane's
 _ALL_BUSY = 0.25  # cores; where no more than so many are free, a row waits for one
 
 
@@ -53,12 +56,13 @@ class Fleet:
 
 
 class Observer:
-    """Looks over `client`; remembers what rows cost."""
+    """Looks over `client`; remembers what rows cost, and what chains use."""
 
     def __init__(self, broker: FleetBroker, client: redis.Redis, rules: BalancerRules) -> None:
         self._broker, self._client, self._rules = broker, client, rules
         self.cores = rules.cores or float(_own_cores())
         self._costs: dict[str, timedelta] = {}
+        self._shares: dict[str, float] = {}
         self._measures: dict[str, Mapping[str, int]] = {}
 
     def look(self) -> Fleet:
@@ -104,6 +108,10 @@ class Observer:
         span = timedelta(0)
         return Reading(now, _NEVER, window(entry, now), elastic_of(entry).cap, 0, span, span, False, "", room)
 
+    def share(self, entry: Entry) -> float:
+        """The cores that a running chain of an entry uses; a whole one until it was measured."""
+        return max(_LEAST_SHARE, self._shares.get(entry.name, 1.0))
+
     def _room(self, entry: Entry, fleet: Fleet) -> Processors | Places:
         name = elastic_of(entry).quota
         if name is not None:
@@ -111,7 +119,8 @@ class Observer:
             return Places(of.places, of.reserve, quota.usage(self._broker, of).people)
         lane = self._lane(entry)
         niced = lane is not None and lane.nice >= _NICE_ENOUGH
-        return Processors(self.cores, fleet.others, 0.0 if niced else self._rules.reserve)
+        reserve = 0.0 if niced else self._rules.reserve
+        return Processors(self.cores, fleet.others, reserve, a_chain=self.share(entry))
 
     def _lane(self, entry: Entry) -> Lane | None:
         return self._broker.lanes.get(self._broker.get_actor(entry.actor).queue_name)
@@ -154,6 +163,7 @@ class Observer:
         known = self._costs.get(entry.name)
         if took["rows"] > 0:
             waits_for_cores = elastic_of(entry).quota is None and fleet.busy > self.cores - _ALL_BUSY
+            self._learn_share(entry, took["cpu_us"] / max(1, took["wall_us"]), waits_for_cores)
             if known is None or not waits_for_cores:
                 figure = "cpu_us" if waits_for_cores else "wall_us"
                 row = timedelta(microseconds=took[figure] / took["rows"]) * clock.rate
@@ -161,11 +171,28 @@ class Observer:
                 self._costs[entry.name] = known
         return known or timedelta(0)
 
+    def _learn_share(self, entry: Entry, used: float, waits_for_cores: bool) -> None:
+        used, known = min(1.0, used), self._shares.get(entry.name)
+        if known is None:
+            if waits_for_cores:
+                return
+        elif waits_for_cores:
+            used = max(known, used)
+        else:
+            used = known + self._rules.smoothing * (used - known)
+        self._shares[entry.name] = used
+
 
 def _digest(latest: Readings | None) -> str:
-    """The same for two readings in which nothing moved."""
-    told = None if latest is None else replace(latest, at=_NEVER, by="", taken={}, ahead=timedelta(0))
-    return sha256(repr(told).encode()).hexdigest()[:16]
+    """The same for two readings in which nothing moved: of counts alone, since ages and rates move by themselves."""
+    if latest is None:
+        return ""
+    counts = [
+        sorted((n, q.ready, q.delayed, q.in_flight, q.dead, q.started, q.ended) for n, q in latest.queues.items()),
+        sorted((name, lane.cpu) for name, lane in latest.lanes.items()),
+        sorted((name, actor.jobs, actor.cpu) for name, actor in latest.actors.items()),
+    ]
+    return sha256(repr(counts).encode()).hexdigest()[:16]
 
 
 def _own_cores() -> int:

@@ -5,7 +5,8 @@ where there is none. An entry whose allowance changed, or that was not seeded fo
 the balancer saw empty is not. So chains begin within a second, also where the balancer's thread is dead.
 
 Its client is its own, with a timeout. Not guaranteed: that a chain which ended is there again before a night minute has
-passed. On failure: said once (`chains_not_seeded`), tried again at the next pass; slots come first, and go on.
+passed. On failure: said once an entry (`chains_not_seeded`), tried again at the next pass; slots come first, and go on.
+One whose queue is broken does not keep the others from their chains.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import redis
 
 from beat.firing import PassesOver
 from beat.leader import Leader
-from fleet.allowance import allowances
+from fleet.allowance import Allowance, allowances
 from fleet.broker import FleetBroker
 from fleet.chains import seed
 from fleet.clock import clock
@@ -26,6 +27,9 @@ from fleet.flow import MINUTE
 from fleet.logs import get_logger
 
 log = get_logger(__name__)
+
+_ALL = "all"
+_AWAY = (redis.ConnectionError, redis.TimeoutError)
 
 
 class Seeding:
@@ -37,31 +41,39 @@ class Seeding:
         self._slots, self._broker, self._client, self._leader = slots, broker, client, leader
         self._entries = [entry for entry in schedule if entry.elastic is not None]
         self._seeded: dict[str, tuple[int, datetime]] = {}
-        self._failed = False
+        self._failing: set[str] = set()
 
     def pass_over(self, names: Iterable[str] | None = None) -> None:
         """Raises what the pass over the slots raises."""
         self._slots.pass_over(names)
         if names is not None or not self._entries or not self._leader.leads():
             return
-        try:
-            self._seed()
-            self._failed = False
-        except Exception as error:  # whatever it is, the slots go on
-            if not self._failed:
-                log.error("chains_not_seeded", error=repr(error))
-            self._failed = True
-
-    def _seed(self) -> None:
         now = clock.now()
-        for entry, granted in allowances(self._broker, self._entries, now, self._client):
-            places, at = self._seeded.get(entry.name, (0, None))
-            if at is not None and granted.places == places and now - at < MINUTE:
-                continue
-            self._seeded[entry.name] = (granted.places, now)
-            if (
-                granted.places
-                and granted.backlog != 0
-                and (began := seed(self._broker, entry, granted.places, self._client))
-            ):
-                log.info("chains_began", entry=entry.name, count=began, allowed=granted.places, reason=granted.reason)
+        try:
+            for entry, granted in allowances(self._broker, self._entries, now, self._client):
+                self._seed(entry, granted, now)
+            self._failing.discard(_ALL)
+        except Exception as error:  # whatever it is, the slots go on
+            self._say(_ALL, error)
+
+    def _seed(self, entry: Entry, granted: Allowance, now: datetime) -> None:
+        places, at = self._seeded.get(entry.name, (0, None))
+        if at is not None and granted.places == places and now - at < MINUTE:
+            return
+        try:
+            wanted = granted.places if granted.backlog != 0 else 0
+            began = seed(self._broker, entry, wanted, self._client)
+        except _AWAY:
+            raise  # the next one's would only cost its timeout as well
+        except Exception as error:  # its queue or its actor is broken; the others' are not
+            self._say(entry.name, error)
+            return
+        self._failing.discard(entry.name)
+        self._seeded[entry.name] = (granted.places, now)
+        if began:
+            log.info("chains_began", entry=entry.name, count=began, allowed=granted.places, reason=granted.reason)
+
+    def _say(self, entry: str, error: Exception) -> None:
+        if entry not in self._failing:
+            log.error("chains_not_seeded", entry=entry, error=repr(error))
+        self._failing.add(entry)

@@ -61,7 +61,8 @@ def _why(entry: Entry, granted: Allowance, reading: Reading, rules: BalancerRule
         case "free" if isinstance(room, Places):
             return f"people hold {room.people} of {room.all} places, and {room.kept} are kept for them"
         case "free" if isinstance(room, Processors):
-            return f"other lanes use {room.others:.1f} of {room.cores:g} cores"
+            given = f", and other elastic entries were given {room.granted:.1f}" if room.granted else ""
+            return f"other lanes use {room.others:.1f} of {room.cores:g} cores{given}"
         case "floor":
             by = _clock(entry, night.deadline)
             return f"{reading.backlog:,} rows of {reading.cost.total_seconds():.2g} s are not done by {by} with fewer"
@@ -90,7 +91,7 @@ def _outlook(entry: Entry, granted: Allowance, reading: Reading) -> str:
 
 def _free(reading: Reading) -> float:
     if isinstance(reading.room, Processors):
-        return reading.room.cores - reading.room.reserve - reading.room.others
+        return reading.room.cores - reading.room.reserve - reading.room.others - reading.room.granted
     return reading.room.all - reading.room.kept - reading.room.people
 
 

@@ -32,7 +32,7 @@ from fleet.storage import session
 
 log = get_logger(__name__)
 
-FILES_A_BATCH = 95  # what a person waits for: two processes read as many in a quarter of an hour
+FILES_A_BATCH = 95  # what a person waits for: two processes (of four) read as many in a quarter of an hour
 _UNSYNCED = {"synchronize_session": False}
 OPEN = (AttachmentStatus.QUEUED, AttachmentStatus.RUNNING)
 

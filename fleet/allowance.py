@@ -5,8 +5,8 @@ before each chunk. A lease that lapsed means that nobody decides, and then the e
 every reader computes for itself: the cap from the slot to the day, else none (`fleet.window.level`). So a balancer that
 died, was switched off or cannot see makes the night the one that was scheduled, and no worse.
 
-A person may hold an entry until an instant, the deadline at the latest; a hold is its own key, so it holds whoever
-decides, and when nobody does.
+A person may hold an entry until an instant, the deadline at the latest, or pause it (`fleet.by_hand`) until it is
+resumed; each stands in a key of its own, read with the lease, so it holds whoever decides, and when nobody does.
 
 Not guaranteed: that no chain runs beyond its allowance: one that was lowered is heard at the end of a chunk. On
 failure: while Redis does not answer the allowance is the level; the others raise what redis-py raises.
@@ -15,12 +15,13 @@ failure: while Redis does not answer the allowance is the level; the others rais
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Literal, get_args
 
 import redis
+from redis.client import Pipeline
 
 from fleet import wire
 from fleet.broker import FleetBroker, keys
@@ -35,7 +36,7 @@ log = get_logger(__name__)
 LEASE = timedelta(seconds=180)  # night
 DECISIONS_KEPT = 2_000  # an entry; a night has about sixty
 
-Reason = Literal["floor", "hot", "free", "calm", "blind", "closed", "day", "held"]
+Reason = Literal["floor", "hot", "free", "calm", "blind", "closed", "day", "held", "paused"]
 """Why an allowance is what it is.
 
     floor   the backlog would not be done by the deadline with less
@@ -46,6 +47,7 @@ Reason = Literal["floor", "hot", "free", "calm", "blind", "closed", "day", "held
     closed  outside its window
     day     its day has begun: one chain at most
     held    a person holds it
+    paused  a person paused it, and it is not resumed yet
 """
 
 
@@ -100,7 +102,7 @@ class Off:
 
 
 def allowance(broker: FleetBroker, entry: Entry, now: datetime) -> Allowance:
-    """What an elastic entry may run at a night instant: a person's hold, the leader's lease, or the cron slot's level.
+    """What an elastic entry may run at a night instant: a person's pause or hold, the lease, or the cron slot's level.
 
     Raises nothing of Redis's: while it does not answer, the level holds.
     """
@@ -115,19 +117,30 @@ def allowances(
     broker: FleetBroker, entries: Iterable[Entry], now: datetime, client: redis.Redis | None = None
 ) -> list[tuple[Entry, Allowance]]:
     """What each of these elastic entries may run; one round trip. Raises what redis-py raises."""
-    ns, elastic = broker.namespace, list(entries)
+    elastic = list(entries)
     if not elastic:
         return []
-    asked = [key(ns, entry.name) for entry in elastic for key in (keys.allowance, keys.hold)]
-    values: Any = (client or broker.client).mget(asked)
+    with (client or broker.client).pipeline(transaction=False) as pipe:
+        ask(pipe, broker.namespace, elastic)
+        values, paused = pipe.execute()
     return [
-        (entry, read(entry, now, lease, held))
-        for entry, lease, held in zip(elastic, values[::2], values[1::2], strict=True)
+        (entry, read(entry, now, lease, held, pause))
+        for entry, lease, held, pause in zip(elastic, values[::2], values[1::2], paused, strict=True)
     ]
 
 
-def read(entry: Entry, now: datetime, lease: bytes | None, held: bytes | None) -> Allowance:
-    """What the values of an entry's two keys say; Redis lets them lapse, by its own clock."""
+def ask(pipe: Pipeline, namespace: str, entries: Sequence[Entry]) -> None:
+    """Have a pipeline read what `read` wants: two answers, leases and holds in turn, and pauses."""
+    pipe.mget([key(namespace, entry.name) for entry in entries for key in (keys.allowance, keys.hold)])
+    pipe.hmget(keys.paused(namespace), [entry.name for entry in entries])
+
+
+def read(
+    entry: Entry, now: datetime, lease: bytes | None, held: bytes | None, paused: bytes | None = None
+) -> Allowance:
+    """What is said of an entry in Redis, which lets lease and hold lapse by its own clock."""
+    if paused is not None:
+        return Allowance(0, "paused", None, fallback=False)
     if held is not None:
         return Allowance(0, "held", _until(held), fallback=False)
     decided = _decided(lease)

@@ -1,7 +1,8 @@
 """What a person does to an entry of the schedule: fire it now, pause it, resume it. Each is a line in its ledger.
 
 The beat's script looks whether an entry is paused in the very step that judges its slots, every second: a pause holds
-from the next slot on, and slots that come meanwhile end as `paused`, for good. Firing by hand is beside the schedule:
+from the next slot on, and slots that come meanwhile end as `paused`, for good. Of an elastic entry no chain begins
+another chunk either: its allowance is none (`fleet.allowance`), whoever decides. Firing by hand is beside the schedule:
 it works on a paused entry too, has an id of its own, and neither reads nor moves the entry's mark.
 
 Not guaranteed: that a slot which came while the entry was paused ends as `paused` if no beat led then; it is judged

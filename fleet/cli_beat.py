@@ -71,7 +71,7 @@ def fire(context: typer.Context, entry: EntryArgument, because: BecauseOption = 
 
 
 def pause(context: typer.Context, entry: EntryArgument, because: BecauseOption, by: ByOption = None) -> None:
-    """Let no slot of an entry fire until it is resumed; those that come meanwhile end as `paused`."""
+    """Let no slot of an entry fire, nor a chain of it go on, until it is resumed; slots meanwhile end as `paused`."""
     declared = _entry(context, entry, because)
     with _noting("pause", entry, by, because) as note:
         before = by_hand.pause(process_broker(), declared.name, by=by or audit.own_user(), because=because)

@@ -3,7 +3,7 @@
 An entry's actor calls `chunk(work)`. Its messages are of three kinds:
 
     of a chain   has a number; does one chunk if that is below the allowance (`fleet.allowance`), and goes on if more is
-                 left and it still is
+                 left and it still is; unless another was begun in its place (`superseded`)
     of a slot    the entry's cron minute: does no chunk, and begins the chains that are allowed (`fleet.chains`); where
                  nobody decides it is what starts the night's work, as it did before there was a balancer
     any other    sent by a person (`fleet fire`) or by code: does one chunk, whatever is allowed, and begins chains
@@ -14,14 +14,15 @@ it has lost and doubled nothing: there is one message a chain at every instant. 
 sent by nobody until its number is allowed again; nothing that runs is cut off, and nothing asks in a loop.
 
 Not guaranteed: that a chunk's rows are worked on once; a message may be delivered twice, so it must be harmless to run
-twice. A chain whose chunk fails for good ends as any dead letter does, and another is seeded in its place. A stock
-worker does one chunk a seed. Outside a worker all that is left is done, chunk after chunk.
+twice. A chain whose chunk fails for good ends as any dead letter does, and another is seeded in its place; the letter,
+queued again, ends at once. A stock worker does one chunk a seed. Outside a worker all that is left is done, chunk after
+chunk.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 import redis
@@ -29,7 +30,7 @@ from dramatiq import Message
 
 from fleet import deadline, wire
 from fleet.actor import current_message
-from fleet.allowance import Allowance, allowance, read
+from fleet.allowance import Allowance, allowance, ask, read
 from fleet.broker import FleetBroker, keys
 from fleet.broker.ends import current
 from fleet.broker.sealing import id_and_bytes
@@ -104,24 +105,40 @@ def _entry() -> tuple[FleetBroker, Entry] | None:
     return None if named is None else (broker, named)
 
 
+class _Told(NamedTuple):
+    """What an entry is allowed, and the id of the last message that was seeded for the chain; None if unknown."""
+
+    granted: Allowance
+    last: bytes | None
+
+
 def _of_chain(
     broker: FleetBroker, entry: Entry, message: Message[None], number: int, work: Callable[[int], bool | Did]
 ) -> None:
-    granted = allowance(broker, entry, clock.now())
-    if number >= granted.places:
-        _held(entry, number, granted)
+    if not _may(entry, message, number, _asked(broker, entry, number)):
         return
-    more, granted = _measured(broker, entry, work)
+    more, told = _measured(broker, entry, work, number)
     if not more:
         log.info("chain_ended", entry=entry.name, chain=number, reason="nothing left")
-    elif number >= granted.places:
-        _held(entry, number, granted)
-    else:
+    elif _may(entry, message, number, told):
         _go_on(broker, entry, message)
 
 
-def _held(entry: Entry, number: int, granted: Allowance) -> None:
-    log.info("chain_ended", entry=entry.name, chain=number, reason=granted.reason, allowed=granted.places)
+def _may(entry: Entry, message: Message[None], number: int, told: _Told) -> bool:
+    """Whether a chain's message does a chunk, or goes on; says why it does not.
+
+    One in whose place another was begun (it was a dead letter, and somebody queued it again) would double the chain for
+    the rest of the night. Nobody can be begun in its place while it is the last and its body stands (`fleet.chains`).
+    Where the last is forgotten it goes on; the next seed is another's, and then it ends.
+    """
+    granted, last = told
+    if last is not None and last.decode(errors="replace") != message.options.get("redis_message_id"):
+        log.info("chain_ended", entry=entry.name, chain=number, reason="superseded", by=last.decode(errors="replace"))
+        return False
+    if number >= granted.places:
+        log.info("chain_ended", entry=entry.name, chain=number, reason=granted.reason, allowed=granted.places)
+        return False
+    return True
 
 
 def _go_on(broker: FleetBroker, entry: Entry, message: Message[None]) -> None:
@@ -141,24 +158,33 @@ def _go_on(broker: FleetBroker, entry: Entry, message: Message[None]) -> None:
     current.settling.goes_on = id_and_bytes(again)[1]
 
 
-def _measured(broker: FleetBroker, entry: Entry, work: Callable[[int], bool | Did]) -> tuple[bool, Allowance]:
+def _measured(
+    broker: FleetBroker, entry: Entry, work: Callable[[int], bool | Did], number: int = 0
+) -> tuple[bool, _Told]:
     """Do a chunk; whether more is left, and what is allowed behind it. A full one is measured for the balancer."""
     size = elastic_of(entry).chunk
     began, cpu = clock.monotonic(), time.thread_time()
     did = _did(work, size)
     if not did.more:
-        return False, Allowance(0, "calm", None, fallback=False)
+        return False, _Told(Allowance(0, "calm", None, fallback=False), None)
     took = {"rows": did.rows, "wall_us": int((clock.monotonic() - began) * 1e6)}
     took |= {"chunks": 1, "cpu_us": int((time.thread_time() - cpu) * 1e6)}
+    return True, _asked(broker, entry, number, took)
+
+
+def _asked(broker: FleetBroker, entry: Entry, number: int, took: Mapping[str, int] | None = None) -> _Told:
+    """What stands of an entry and of one of its chains, in one round trip that also counts what a chunk took."""
     ns = broker.namespace
+    lease = held = pause = last = None
     try:
         with broker.client.pipeline(transaction=False) as pipe:
-            for name, value in took.items():
+            for name, value in (took or {}).items():
                 pipe.hincrby(keys.measures(ns, entry.name), name, value)
-            pipe.expire(keys.measures(ns, entry.name), _MEASURED_FOR)
-            pipe.mget(keys.allowance(ns, entry.name), keys.hold(ns, entry.name))
-            lease, held = pipe.execute()[-1]
+            if took:
+                pipe.expire(keys.measures(ns, entry.name), _MEASURED_FOR)
+            ask(pipe, ns, [entry])
+            pipe.hget(keys.chains(ns, entry.name), str(number))
+            (lease, held), (pause,), last = pipe.execute()[-3:]
     except redis.RedisError as error:
         log.warning("allowance_unread", entry=entry.name, error=str(error))
-        lease = held = None
-    return True, read(entry, clock.now(), lease, held)
+    return _Told(read(entry, clock.now(), lease, held, pause), last)

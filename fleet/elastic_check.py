@@ -5,9 +5,10 @@ Not guaranteed: that a backlog's function counts what the entry's chunks take, o
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator
-from itertools import islice
+from datetime import timedelta
+from itertools import islice, pairwise
 from zoneinfo import ZoneInfo
 
 from fleet.app import App, backlog_of
@@ -15,9 +16,10 @@ from fleet.clock import clock
 from fleet.declarations import Elastic, Entry
 from fleet.errors import DeclarationInvalid, NotDeclared
 from fleet.slots import slots_after
-from fleet.window import window
+from fleet.window import elastic_of, window
 
-_SLOTS_LOOKED_AT = 10
+_SLOTS_LOOKED_AT = 40  # more than a month of nights
+_A_NIGHT = timedelta(hours=25)  # one in which the clocks go back
 
 
 def elastic_findings(app: App) -> Iterator[str]:
@@ -26,8 +28,8 @@ def elastic_findings(app: App) -> Iterator[str]:
         if entry.elastic is not None:
             yield from _backlog(entry)
             yield from _slot(entry, entry.elastic)
-            yield from _cap(app, entry, entry.elastic)
             yield from _quota(app, entry, entry.elastic)
+    yield from _caps(app)
 
 
 def _backlog(entry: Entry) -> Iterator[str]:
@@ -56,6 +58,14 @@ def _slot(entry: Entry, elastic: Elastic) -> Iterator[str]:
             f"Entry {entry.name!r}: its cron {entry.cron!r} comes at {found}, and its elastic slot is "
             f"{elastic.slot:%H:%M}. The slot is the cron's own minute, once a night: make them the same."
         )
+    gap = max(((then, slot) for then, slot in pairwise(slots)), key=lambda pair: pair[1] - pair[0], default=None)
+    if gap is not None and gap[1] - gap[0] > _A_NIGHT:
+        then, slot = (instant.astimezone(zone) for instant in gap)
+        yield (
+            f"Entry {entry.name!r}: its cron {entry.cron!r} leaves nights out, as from {then:%a %Y-%m-%d} to "
+            f"{slot:%a %Y-%m-%d}, and its chains run in every night's window all the same. Give a cron of every day, "
+            f"and let {elastic.backlog} count nothing in a night without work."
+        )
     night = window(entry, clock.now())
     if night.slot + entry.expires > night.closes:
         yield (
@@ -65,18 +75,24 @@ def _slot(entry: Entry, elastic: Elastic) -> Iterator[str]:
         )
 
 
-def _cap(app: App, entry: Entry, elastic: Elastic) -> Iterator[str]:
-    actor = app.actors.get(entry.actor)
-    lane = None if actor is None else app.lane_of(actor.queue_name)
-    if lane is None:
-        return  # said of the actor
-    at_once = lane.processes * lane.threads
-    if elastic.cap > at_once:
-        yield (
-            f"Entry {entry.name!r}: cap={elastic.cap} is more than its lane {lane.name!r} runs at once "
-            f"({lane.processes} processes of {lane.threads} threads): more chains would only wait. Give {at_once} or "
-            f"less, or the lane more."
-        )
+def _caps(app: App) -> Iterator[str]:
+    """Of each lane: what a backlog needs is reckoned by a process, or thread, a chain (`beat.balancer.needs`)."""
+    chains: defaultdict[str, list[Entry]] = defaultdict(list)
+    for entry in app.schedule:
+        actor = app.actors.get(entry.actor) if entry.elastic is not None else None
+        lane = None if actor is None else app.lane_of(actor.queue_name)
+        if lane is not None:  # else said of the actor
+            chains[lane.name].append(entry)
+    for lane in app.lanes:
+        at_once = lane.processes * lane.threads
+        caps = {entry.name: elastic_of(entry).cap for entry in chains[lane.name]}
+        if sum(caps.values()) > at_once:
+            named = " and ".join(f"{name!r} cap={cap}" for name, cap in caps.items())
+            yield (
+                f"Lane {lane.name!r}: of {named} up to {sum(caps.values())} chains run, which is more than it runs at "
+                f"once ({lane.processes} processes of {lane.threads} threads): more would only wait, and the balancer "
+                f"reckons that each runs. Give caps of {at_once} or less in all, or the lane more."
+            )
 
 
 def _quota(app: App, entry: Entry, elastic: Elastic) -> Iterator[str]:

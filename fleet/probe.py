@@ -41,8 +41,8 @@ class QueueReading:
     `oldest_age` is the age of the oldest *due* message that nobody began, from when it was due; one that lies fetched
     in a worker process counts too. The lags, from due to the start of a
     body, the rates (messages a night minute) and `dead_growth` (that died) are of the last night minutes; `consumers`
-    are the fleet's worker processes that serve the queue and lived lately. What is not known is None. `broken` says
-    which key is not of its type, so that its count is 0 here.
+    are the fleet's worker processes that serve the queue and lived lately; `started` and `ended` are the counts that
+    rates are of. What is not known is None. `broken` says which key is not of its type, so that its count is 0 here.
     """
 
     queue: str
@@ -59,6 +59,8 @@ class QueueReading:
     dead_growth: int | None = None
     consumers: int | None = None
     broken: str | None = None
+    started: int | None = None
+    ended: int | None = None
 
     @property
     def left(self) -> int:
@@ -161,6 +163,8 @@ class _Seen:
             dead_growth=new_dead,
             consumers=self.consumers[name],
             broken=broken.decode(errors="replace") or None,
+            started=known.started if known else None,
+            ended=known.ended if known else None,
         )
 
     def _rate_in(self, name: str, left: int, rate_out: float | None) -> float | None:

@@ -32,11 +32,15 @@ _AGES = ("oldest_age", "lag_p50", "lag_p95", "lag_worst")
 
 @dataclass(frozen=True)
 class LaneReading:
-    """A lane in the last minutes: cores its processes used (None if not counted), messages held, worker processes."""
+    """A lane in the last minutes: cores its processes used (None if not counted), messages held, worker processes.
+
+    `cpu` is what they used in all (real), as it was counted.
+    """
 
     cpu_cores: float | None
     in_flight: int
     consumers: int
+    cpu: timedelta | None = None
 
 
 @dataclass(frozen=True)
@@ -183,6 +187,7 @@ def _lanes(
             used[name]["cpu_us"] / (window / timedelta(microseconds=1)) if name in used else None,
             sum(queues[queue].in_flight for queue in lane.queues if queue in queues),
             max((queues[queue].consumers or 0 for queue in lane.queues if queue in queues), default=0),
+            timedelta(microseconds=used[name]["cpu_us"]) if name in used else None,
         )
         for name, lane in lanes.items()
     }
@@ -234,7 +239,7 @@ def _read(told: dict[str, Any], at: datetime, taken: Mapping[str, datetime], ahe
         at,
         told["by"],
         {one.queue: one for one in queues},
-        {name: _made(LaneReading, one, missing={"cpu_cores": None}) for name, one in told["lanes"].items()},
+        {name: _made(LaneReading, one, ("cpu",), {"cpu_cores": None}) for name, one in told["lanes"].items()},
         {name: _made(ActorReading, one, ("cpu", "wall")) for name, one in told["actors"].items()},
         {name: _made(ExpiredReading, one) for name, one in told["expired"].items()},
         {name: _made(SweepReading, one) for name, one in told["sweeps"].items()},

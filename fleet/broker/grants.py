@@ -92,6 +92,7 @@ _SERVE: Grants = {
     "quota": "PEXPIRE ZADD ZCARD ZREM ZREMRANGEBYSCORE ZSCORE",
     "measures": "EXPIRE HINCRBY",
     **dict.fromkeys(("allowance", "hold"), "MGET"),
+    "paused": "HMGET",
     "audit": "XADD",
 }
 _SEED: Grants = {"chains": "HGET HGETALL HLEN HMGET HSET", "bodies": "HEXISTS HMGET", "awaited": "SCARD"}
@@ -116,7 +117,7 @@ _LEAD: Grants = {
     "schedule": "HGET HINCRBY HMGET HSET",
     "revisions": "HGET HGETALL HKEYS HLEN HSET",
     "marks": "HGET HGETALL HLEN HSET",
-    "paused": "HEXISTS",
+    "paused": "HEXISTS HGETALL HMGET",
     "runs": "HGET HSET",
     "runs_by_hand": "HGET",
     "ledger": "XADD XLEN",

@@ -25,7 +25,9 @@ def lines(asked: Asked, entry: Entry) -> Iterator[str]:
     yield _who(asked, entry)
     pause = by_hand.paused(asked.broker.client, asked.broker.namespace, [entry.name]).get(entry.name)
     if pause is not None:
-        yield f"PAUSED {messages.pause_told(asked, pause)}. Its slots end as paused until `fleet resume {entry.name}`."
+        chains = ", and none of its chains begins a chunk," if entry.elastic is not None else ""
+        told = messages.pause_told(asked, pause)
+        yield f"PAUSED {told}. Its slots end as paused{chains} until `fleet resume {entry.name}`."
     yield _next(asked, entry)
     if entry.elastic is not None:
         yield from _elastic(asked, entry)
@@ -107,7 +109,9 @@ def _elastic(asked: Asked, entry: Entry) -> Iterator[str]:
         yield f"HELD by {plain(hold.by)} until {asked.ahead(hold.until)}: {plain(hold.because)}."
     granted = allowance(asked.broker, entry, asked.now)
     deadline = f"deadline {asked.told(night.deadline)}"
-    if asked.now < night.opens:
+    if granted.reason == "paused":
+        yield f"Elastic: 0 of {cap} chains are allowed while it is paused; {deadline}."
+    elif asked.now < night.opens:
         yield f"Elastic: its window opens at {asked.ahead(night.opens)}, {deadline}."
     elif granted.fallback:
         yield (

@@ -78,6 +78,19 @@ def test_it_gives_up_the_cores_that_other_lanes_take() -> None:
     assert found[0][1] == "free"
 
 
+def test_it_leaves_at_once_what_other_elastic_entries_were_granted() -> None:
+    found = after(6, State(places=4), backlog=100, room=Processors(4, 0, 0, granted=2))
+    assert [places for places, _ in found] == [2, 2, 2, 2, 2, 2]
+    assert found[0] == (2, "free")
+
+
+def test_chains_that_mostly_wait_need_no_core_each_and_are_cut_where_they_would_be_in_the_way() -> None:
+    waits = {"backlog": 100, "room": Processors(2, 0, 0, granted=1.5, a_chain=0.1)}
+    assert [places for places, _ in after(8, **waits)] == [0, 0, 1, 2, 3, 4, 4, 4]
+    over = {"backlog": 100, "room": Processors(2, 2, 0, granted=1.5, a_chain=0.1)}
+    assert after(4, State(places=4, others=2.0), **over)[0] == (0, "free")
+
+
 def test_it_leaves_a_reserve_of_cores_where_it_is_told_to() -> None:
     free = dict(after(30, backlog=1, room=Processors(cores=2, others=0, reserve=0)))
     kept = dict(after(30, backlog=1, room=Processors(cores=2, others=0, reserve=0.5)))

@@ -11,11 +11,12 @@ from typing import Any
 
 import pytest
 import redis
+from dramatiq import Message
 
 from beat.balancer import BalancerRules
 from beat.balancing import Balancing
 from beat.leader import Leader
-from fleet import Lane, readings, wire
+from fleet import Lane, by_hand, readings, wire
 from fleet.allowance import Decision, allowance, decisions, hold, release, switch
 from fleet.broker import FleetBroker, keys
 from fleet.broker.connection import client_from
@@ -153,6 +154,61 @@ def test_a_person_holds_an_entry_whoever_decides_and_its_release_begins_from_not
     assert balance.minutes(1, range(7, 11)) == ["0 calm", "0 calm", "1 calm", "2 calm"]
 
 
+def test_a_paused_entry_is_allowed_nothing_and_begins_from_nothing_when_it_is_resumed(balance: Balance) -> None:
+    balance.minutes(1, range(6))
+    by_hand.pause(balance.broker, ELASTIC.name, **BY)
+    assert balance.minute(1, 6) == "0 paused"
+    last = balance.decided()[-1]
+    assert (last.places, last.reason) == (0, "paused")
+    assert last.text == f"paused by ann since 2026-11-30 01:05 UTC: {BY['because']}"
+    assert by_hand.resume(balance.broker, ELASTIC.name, **BY) is not None
+    assert balance.minutes(1, range(7, 11)) == ["0 calm", "0 calm", "1 calm", "2 calm"]
+
+
+OTHER = replace(ELASTIC, name="read")
+
+
+def of_both(balance: Balance, minutes: range) -> list[tuple[int, int]]:
+    found = []
+    for minute in minutes:
+        balance.minute(1, minute)
+        found.append(tuple(allowance(balance.broker, one, clock.now()).places for one in (ELASTIC, OTHER)))
+    return found  # type: ignore[return-value]
+
+
+def two_entries(balance: Balance) -> None:
+    balance.broker.entries = {entry.name: entry for entry in (ELASTIC, OTHER)}
+    balance.balancing = Balancing(balance.broker, balance.client, balance.leader, [ELASTIC, OTHER], RULES)
+
+
+def test_a_core_that_one_entry_is_allowed_is_not_granted_to_another(balance: Balance) -> None:
+    two_entries(balance)
+    found = of_both(balance, range(12))
+    assert max(map(sum, found)) == 4 == sum(found[-1])
+    assert min(found[-1]) >= 1
+
+
+def test_an_entry_that_has_nothing_left_or_is_paused_takes_nothing_from_another(
+    balance: Balance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    two_entries(balance)
+    by_hand.pause(balance.broker, ELASTIC.name, **BY)
+    assert of_both(balance, range(8))[-1] == (0, 4)
+    by_hand.resume(balance.broker, ELASTIC.name, **BY)
+    monkeypatch.setattr(counted, "left", 0)
+    assert of_both(balance, range(8, 16))[-1] == (4, 4)
+
+
+def test_chains_that_mostly_wait_for_a_model_leave_their_cores_to_others(balance: Balance) -> None:
+    two_entries(balance)
+    for chunks in range(8):
+        for entry, cpu_us in ((ELASTIC, 1_000_000), (OTHER, 10_000_000)):
+            took = {"chunks": chunks, "rows": 50 * chunks, "cpu_us": cpu_us * chunks, "wall_us": 10_000_000 * chunks}
+            balance.client.hset(keys.measures(balance.broker.namespace, entry.name), mapping=took)
+        found = of_both(balance, range(chunks, chunks + 1))
+    assert found == [(4, 3)]
+
+
 def test_it_is_hot_while_people_wait_for_their_jobs_to_start(balance: Balance) -> None:
     balance.minutes(1, range(6))
     flow = Flow(balance.client, balance.broker.namespace)
@@ -213,6 +269,28 @@ def test_a_backlog_that_cannot_be_counted_makes_that_entry_blind_and_is_said_onc
     assert "no route to the database" in said
 
 
+@pytest.mark.parametrize("why", ["closed", "held"])
+def test_it_sees_again_only_when_its_backlog_was_counted_whatever_else_the_minute_says(
+    balance: Balance, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], why: str
+) -> None:
+    def no_count() -> int:
+        raise OSError("no route to the database")
+
+    monkeypatch.setattr(counted, "instead", no_count)
+    hour = 9
+    if why == "held":
+        it_is(3)
+        hold(balance.broker, ELASTIC, tonight(4), **BY)
+        hour = 3
+    assert balance.minutes(hour, range(1, 5)) == [f"0 {why}"] * 4
+    said = capsys.readouterr().out
+    assert (said.count("balancer_blind"), said.count("balancer_sees_again")) == (1, 0)
+    monkeypatch.setattr(counted, "instead", None)
+    balance.minutes(hour, range(5, 7))
+    said = capsys.readouterr().out
+    assert (said.count("balancer_blind"), said.count("balancer_sees_again")) == (0, 1)
+
+
 def test_without_fresh_readings_it_is_the_cron(balance: Balance) -> None:
     assert balance.minute(1, read=False) == "0 blind"
     assert balance.minutes(1, range(1, 4)) == ["0 calm", "0 calm", "1 calm"]
@@ -237,6 +315,24 @@ def test_readings_that_stand_still_under_fresh_stamps_while_work_is_in_flight_ar
 
     assert [minute(number).split()[1] for number in range(5, 12)].index("blind") <= 5
     assert minute(12) == "0 blind"
+
+
+def test_ages_that_grow_while_no_count_moves_are_not_believed_and_one_that_moves_is(balance: Balance) -> None:
+    ns, flow = balance.broker.namespace, Flow(balance.client, balance.broker.namespace)
+    balance.client.hset(keys.bodies(ns, "work"), "held", "a body that some worker holds")
+    sent = wire.to_ms(clock.real_now())
+    waits = Message("desk", "job", (), {}, {}, "waits", sent).encode()  # its age grows
+    balance.client.hset(keys.bodies(ns, "desk"), "waits", waits)
+    balance.client.rpush(keys.queue(ns, "desk"), "waits")
+    for number in range(8):
+        flow.ran("work", "job", wall=0.1, cpu=0.001 * number, ended=number % 2 == 0)
+        it_is(1, number, 30)
+        flow._flush()
+        assert not balance.minute(1, number).endswith("blind")
+    found = [balance.minute(2, number) for number in range(7)]
+    ages = {readings.take(balance.broker, "beat").queues["desk"].oldest_age for _ in range(2)}
+    assert len(ages) == 2
+    assert [one.endswith("blind") for one in found] == [False] * 5 + [True] * 2
 
 
 def test_a_night_that_is_played_fast_has_shorter_leases(balance: Balance) -> None:

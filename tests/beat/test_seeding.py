@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -115,6 +116,30 @@ def test_seeds_that_fail_are_said_once_and_slots_go_on(
     assert capsys.readouterr().out.count("chains_not_seeded") == 1
     redis_client.delete(keys.chains(broker.namespace, ELASTIC.name))
     it_is(4, 10)
+    seeding.pass_over()
+    assert living(broker, ELASTIC) == [0, 1, 2, 3]
+
+
+def test_an_entry_whose_queue_is_broken_keeps_no_other_from_its_chains_and_is_tried_at_the_next_pass(
+    broker: FleetBroker,
+    leader: Leader,
+    slots: Slots,
+    redis_client: redis.Redis,
+    real_time_afterwards: None,
+    redis_url: str,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    it_is(4)
+    other = replace(ELASTIC, name="read")
+    seeding = Seeding(slots, broker, client_from(redis_url), leader, [ELASTIC, other])
+    redis_client.set(keys.chains(broker.namespace, ELASTIC.name), "no hash")
+    for _ in range(3):
+        seeding.pass_over()
+    assert living(broker, other) == [0, 1, 2, 3]
+    said = capsys.readouterr().out
+    assert said.count("chains_not_seeded") == 1
+    assert ELASTIC.name in said
+    redis_client.delete(keys.chains(broker.namespace, ELASTIC.name))
     seeding.pass_over()
     assert living(broker, ELASTIC) == [0, 1, 2, 3]
 

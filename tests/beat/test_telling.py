@@ -49,6 +49,11 @@ def line(before: int, now: float, entry: Entry = ENTRY, **values: Any) -> str:
             "06:15",
         ),
         (
+            *(4, 2, {"backlog": 10, "cost": ROW, "room": Processors(4, 1, 0, granted=1.5)}),
+            "held at 2 of 4: other lanes use 1.0 of 4 cores, and other elastic entries were given 1.5; 10 rows are "
+            "left, finishes 02:00 at this pace, deadline 06:15",
+        ),
+        (
             *(1, 2, {"backlog": 30_000, "cost": ROW}),
             "grown to 3 of 4: 30,000 rows of 1 s are not done by 06:15 with fewer; 30,000 rows are left, finishes "
             "04:46 at this pace, deadline 06:15",

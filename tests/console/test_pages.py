@@ -140,6 +140,13 @@ def test_a_paused_entry_and_its_ledger_are_shown(client: Client, fleet: staged.S
     assert "ann: the bank is closed today" in words(client().get("/schedule/nightly_audit").text)
 
 
+def test_a_paused_elastic_entry_is_shown_on_the_balancers_page(client: Client, fleet: staged.Staged) -> None:
+    by_hand.pause(fleet.broker, "run_evals", by="ann", because="the model is closed today")
+    shown = words(client().get("/balancer").text)
+    assert "run_evals paused" in shown and "the model is closed today" in shown
+    assert "No chain of it begins another chunk" not in words(client().get("/schedule/nightly_audit").text)
+
+
 def test_runs_are_shown_with_their_progress_those_for_a_person_first(client: Client, fleet: staged.Staged) -> None:
     shown = words(client().get("/runs").text)
     assert "1 submit needs review oldest" in shown and "61 of 95" in shown

@@ -75,6 +75,13 @@ def test_what_cannot_be_done_is_said_in_a_sentence(at_two: Fleet, command: tuple
     assert said in done.stderr
 
 
+def test_a_paused_entry_may_run_nothing_and_the_table_says_so(at_two: Fleet) -> None:
+    assert at_two("pause", "greet", *WHY).returncode == 0
+    assert " paused " in at_two("balance").stdout
+    assert at_two("resume", "greet", *WHY).returncode == 0
+    assert " paused " not in at_two("balance").stdout
+
+
 def test_switched_off_leases_are_gone_at_once_and_it_says_by_whom(
     at_two: Fleet, redis_client: redis.Redis, namespace: str
 ) -> None:

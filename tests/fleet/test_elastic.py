@@ -10,10 +10,10 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from fleet import Entry, wire
+from fleet import Entry, by_hand, wire
 from fleet import app as application
 from fleet.allowance import allowance, hold, release
-from fleet.broker import FleetBroker, keys
+from fleet.broker import FleetBroker, dead, keys
 from fleet.broker.reaper import reap
 from fleet.chains import living, seed
 from fleet.clock import clock
@@ -214,6 +214,69 @@ def test_a_chain_whose_chunk_died_is_a_dead_letter_and_may_be_seeded_again(house
     assert house.backlog == 0
 
 
+def requeue_letters(house: ElasticHouse, most: int) -> None:
+    broker = house.broker
+    ids = broker.client.zrange(keys.dead(broker.namespace, QUEUE), 0, most - 1)
+    places = [dead.Place(QUEUE, id.decode()) for id in ids]  # type: ignore[union-attr]
+    assert list(dead.requeue(broker, places, a_second=1_000)) == ["moved"] * most
+
+
+@pytest.mark.parametrize("letters", [1, 3])
+def test_dead_letters_of_a_chain_that_are_queued_again_run_no_chunk_beside_the_living_one(
+    house: ElasticHouse, letters: int
+) -> None:
+    house.lease(1)
+    house.start()
+    for _ in range(letters):
+        house.backlog, house.failures = 100, 3
+        assert seed(house.broker, ENTRY, 1) == 1
+        house.until_idle()
+    house.backlog = 10_000
+    assert seed(house.broker, ENTRY, 1) == 1
+    wait_until(lambda: house.chunks[5] > letters + 5)
+    begun, living_one = house.begun[0], f"sort#0.{letters + 1}"
+    requeue_letters(house, letters)
+    wait_until(lambda: [one.message_id for one in house.bodies()] == [living_one] and house.begun[0] > begun + 20)
+    assert house.most_at_once == 1
+    house.lease(0, "hot")
+    house.until_idle()
+
+
+def test_a_chain_in_whose_place_another_is_begun_in_the_middle_of_its_chunk_does_not_go_on(house: ElasticHouse) -> None:
+    house.backlog = 10_000
+    house.lease(1)
+    seed(house.broker, ENTRY, 1)
+    house.gate.clear()
+    house.start()
+    wait_until(lambda: house.running == 1)
+    house.broker.client.delete(keys.chains(house.broker.namespace, ENTRY.name))  # a failover forgot it
+    house.broker.client.hset(keys.chains(house.broker.namespace, ENTRY.name), "0", "sort#0.9")
+    house.gate.set()
+    house.until_idle()
+    assert house.chunks[5] == 1
+
+
+def test_the_last_letter_of_a_chain_is_the_chain_when_it_is_queued_again(house: ElasticHouse) -> None:
+    house.backlog, house.failures = 100, 3
+    house.lease(1)
+    seed(house.broker, ENTRY, 1)
+    house.start()
+    house.until_idle()
+    requeue_letters(house, 1)
+    house.until_idle()
+    assert (house.backlog, house.most_at_once) == (0, 1)
+
+
+def test_a_chain_of_which_redis_forgot_the_last_seed_goes_on(house: ElasticHouse) -> None:
+    house.backlog = 100
+    house.lease(1)
+    seed(house.broker, ENTRY, 1)
+    house.broker.client.delete(keys.chains(house.broker.namespace, ENTRY.name))
+    house.start()
+    house.until_idle()
+    assert house.backlog == 0
+
+
 def test_a_chain_whose_worker_was_reaped_in_its_chunk_runs_once_more_and_stays_one(house: ElasticHouse) -> None:
     house.backlog = 100
     house.lease(1)
@@ -256,6 +319,45 @@ def test_a_persons_hold_stands_whoever_decides_and_when_nobody_does(house: Elast
     seed(house.broker, ENTRY, 4)
     house.until_idle()
     assert house.backlog == 0
+
+
+BY = {"by": "ann", "because": "the bank asked for a quiet night"}
+
+
+def test_a_paused_entry_begins_no_chunk_whoever_decides_and_when_nobody_does(house: ElasticHouse) -> None:
+    house.backlog = 10_000
+    it_is(4)
+    house.start()
+    seed(house.broker, ENTRY, 4)
+    wait_until(lambda: house.chunks[5] > 5)
+    by_hand.pause(house.broker, ENTRY.name, **BY)
+    house.until_idle()
+    done = house.chunks[5]
+    house.lease(4)
+    seed(house.broker, ENTRY, 4)
+    house.send_slot()
+    house.until_idle()
+    assert house.chunks[5] == done
+    found = allowance(house.broker, ENTRY, clock.now())
+    assert (found.places, found.reason, found.fallback) == (0, "paused", False)
+    assert by_hand.resume(house.broker, ENTRY.name, **BY) is not None
+    house.backlog = 100
+    seed(house.broker, ENTRY, 4)
+    house.until_idle()
+    assert house.backlog == 0
+
+
+def test_a_pause_outlasts_a_hold_and_a_paused_entry_that_is_fired_does_one_chunk(house: ElasticHouse) -> None:
+    house.backlog = 100
+    it_is(4)
+    by_hand.pause(house.broker, ENTRY.name, **BY)
+    hold(house.broker, ENTRY, tonight(5), **BY)
+    assert release(house.broker, ENTRY.name) is not None
+    assert allowance(house.broker, ENTRY, clock.now()).reason == "paused"
+    house.start()
+    house.actor.send()
+    house.until_idle()
+    assert house.chunks == {5: 1}
 
 
 @pytest.mark.parametrize("until", [tonight(1), tonight(6, 16), tonight(30)])

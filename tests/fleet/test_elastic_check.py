@@ -9,6 +9,7 @@ import pytest
 from tests.fleet.conftest import Fleet, WriteApp
 
 ENTRY = """
+from dataclasses import replace
 from datetime import time
 from fleet import Elastic
 from fleet.quota import Quota
@@ -51,7 +52,14 @@ def test_an_elastic_entry_in_order_is_found_in_order(fleet: Fleet, write_app: Wr
             "night(expires=timedelta(hours=5))",
             "after its night has closed, at 08:00, when it begins nothing: give 4:00",
         ),
-        ("night(cap=2)", "cap=2 is more than its lane 'main' runs at once (1 processes of 1 threads)"),
+        ("night(cap=2)", "Lane 'main': of 'greet' cap=2 up to 2 chains run, which is more than it runs at once (1 pro"),
+        (
+            "night(), replace(night(), name='again')",
+            "Lane 'main': of 'greet' cap=1 and 'again' cap=1 up to 2 chains run, which is more than it runs at once "
+            "(1 processes of 1 threads)",
+        ),
+        ("night(cron='0 4 * * 1-5')", "its cron '0 4 * * 1-5' leaves nights out, as from Fri 20"),
+        ("night(cron='0 4 2-31 * *')", "Give a cron of every day, and let actors.greetings:left count nothing in a"),
         ("night(quota='model')", "There is no quota named 'model'. Known: none. Quotas stand in config/quotas.py."),
     ],
 )

@@ -8,8 +8,9 @@ from zoneinfo import ZoneInfo
 
 from starlette.requests import Request
 
-from fleet import allowance
+from fleet import allowance, by_hand
 from fleet.allowance import Allowance, Decision, Hold
+from fleet.by_hand import Pause
 from fleet.clock import clock
 from fleet.console.desk import Desk
 from fleet.console.rendering import Page
@@ -21,13 +22,14 @@ _SHOWN = 20
 
 @dataclass(frozen=True)
 class ElasticRow:
-    """An elastic entry, its night, what it may run now, who holds it, and the last decisions, newest first."""
+    """An elastic entry, its night, what it may run now, who stopped it, and the last decisions, newest first."""
 
     entry: Entry
     elastic: Elastic
     night: Window
     now: Allowance
     hold: Hold | None
+    pause: Pause | None
     decisions: list[Decision]
 
     @property
@@ -39,6 +41,7 @@ class ElasticRow:
 def build(desk: Desk, request: Request) -> dict[str, Any]:
     elastic, now = [entry for entry in desk.app.schedule if entry.elastic is not None], clock.now()
     holds = allowance.holds(desk.broker, [entry.name for entry in elastic])
+    paused = by_hand.paused(desk.broker.client, desk.broker.namespace)
     rows = [
         ElasticRow(
             entry,
@@ -46,6 +49,7 @@ def build(desk: Desk, request: Request) -> dict[str, Any]:
             window(entry, now),
             allowance.allowance(desk.broker, entry, now),
             holds.get(entry.name),
+            paused.get(entry.name),
             allowance.last_decisions(desk.broker, entry.name, _SHOWN),
         )
         for entry in elastic

@@ -99,19 +99,27 @@ def test_without_any_beat_from_the_slot_on_its_message_starts_the_night_and_chai
     fleet.judge()
 
 
+@pytest.mark.parametrize("ages", ["standing", "moving"])
 def test_readings_that_stand_still_under_fresh_stamps_make_it_the_cron_and_the_backlog_is_done(
-    fleet_of: Begin,
+    fleet_of: Begin, ages: str
 ) -> None:
     fleet = fleet_of(rows=700, seconds=0.05)
     fleet.begin(3.0)
     wait_until(lambda: fleet.done() > 30, 30)
     stored = keys.readings(fleet.namespace)
     wait_until(lambda: any(one["in_flight"] for one in json.loads(fleet.client.hget(stored, "reading"))["queues"]))
-    frozen, stop = fleet.client.hget(stored, "reading"), threading.Event()
+    frozen, stop = json.loads(fleet.client.hget(stored, "reading")), threading.Event()
 
     def lie() -> None:
         while not stop.wait(0.01):
-            fleet.client.hset(stored, mapping={"reading": frozen, "at": wire.to_ms(clock.real_now())})
+            if ages == "moving":  # what a probe reckons anew at each look, of counts that stand
+                for one in frozen["queues"]:
+                    one["oldest_age"] = one.get("oldest_age", 0.0) + 0.01
+                    one["rate_out"] = one.get("rate_out", 1.0) * 1.0001
+                for one in frozen["lanes"].values():
+                    one["cpu_cores"] = one.get("cpu_cores", 1.0) * 1.0001
+            told = json.dumps(frozen)
+            fleet.client.hset(stored, mapping={"reading": told, "at": wire.to_ms(clock.real_now())})
 
     liar = threading.Thread(target=lie)
     liar.start()

@@ -80,6 +80,15 @@ def test_elastic_work_of_which_no_decision_is_kept_says_what_is_allowed(house: H
     assert "Elastic: 3 of 4 chains are allowed (calm); no decision of it is on record." in house.told("sweep")
 
 
+def test_paused_elastic_work_says_that_no_chain_of_it_begins_a_chunk(house: House) -> None:
+    clock.set_night(Night(origin=START, anchor=clock.real_now(), rate=0.001))
+    decide(house, START - MINUTE, 0, "calm", "there is room")
+    by_hand.pause(house.broker, "sweep", by="maria", because="the bank is down")
+    said = house.said("sweep")
+    assert "none of its chains begins a chunk, until `fleet resume sweep`" in said
+    assert "Elastic: 0 of 4 chains are allowed while it is paused; deadline 06:15." in said
+
+
 def test_elastic_work_that_nobody_decides_on_says_that_the_cron_slot_stands(house: House) -> None:
     clock.set_night(Night(origin=START, anchor=clock.real_now(), rate=0.001))
     assert "nobody decides, so the cron slot stands: 0 of 4 chains from 04:00 to 07:00" in house.said("sweep")
