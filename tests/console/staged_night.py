@@ -67,7 +67,7 @@ def loads(broker: FleetBroker, app: App) -> None:
                 for queue in lane.queues
             }
             id = f"{wire.to_ms(clock.to_real_instant(at))}-*"
-            pipe.xadd(keys.history(broker.namespace), {"queues": json.dumps(rows)}, id=id)  # type: ignore[arg-type]
+            pipe.xadd(keys.history(broker.namespace), {"queues": json.dumps(rows)}, id=id)
             at += 5 * MINUTE
         pipe.execute()
 
