@@ -20,6 +20,8 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
+import redis
+
 from fleet import wire
 from fleet.broker import FleetBroker, keys
 from fleet.clock import clock
@@ -71,11 +73,16 @@ class Durations:
 
 def write(broker: FleetBroker, run: Run) -> None:
     """Write a run down, begun or ended; raises what redis-py raises when Redis does not take it."""
-    key = keys.entry_runs(broker.namespace, run.entry)
     with broker.client.pipeline(transaction=True) as pipe:
-        pipe.xadd(key, _fields(run), maxlen=LENGTH, approximate=True)
-        pipe.pexpire(key, max(50, wire.duration_ms(clock.to_real(KEPT_FOR))))
+        add(pipe, broker.namespace, run)
         pipe.execute()
+
+
+def add(pipe: redis.client.Pipeline, namespace: str, run: Run) -> None:
+    """Write a run down by a pipeline that the caller executes."""
+    key = keys.entry_runs(namespace, run.entry)
+    pipe.xadd(key, _fields(run), maxlen=LENGTH, approximate=True)
+    pipe.pexpire(key, max(50, wire.duration_ms(clock.to_real(KEPT_FOR))))
 
 
 def read(broker: FleetBroker, entry: str, since: datetime | None = None, most: int = LENGTH) -> list[Run]:

@@ -15,12 +15,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import dramatiq
-
-# Its plugin imports it after the last test, parsing its source, which CPython 3.11 cannot while a thread parses too
-# (a traceback that is being printed): "AST constructor recursion depth mismatch".
-import hypothesis  # noqa: F401
 import pytest
 import redis
+
+# Hypothesis's plugin imports it after the last test where no test did, parsing its source, which CPython 3.11 cannot
+# while a thread parses too (a traceback that is being printed): "AST constructor recursion depth mismatch".
+from hypothesis import HealthCheck, settings
 from sqlalchemy import create_engine, text
 
 from fleet import app as application
@@ -33,6 +33,12 @@ from fleet.testing import forget_settings
 
 ROOT = Path(__file__).parent.parent
 _KEPT = ("FLEET_REDIS_URL", "FLEET_DATABASE_URL")
+
+# How long an example takes depends on what else runs; and which examples there are is the same in every run.
+settings.register_profile(
+    "nightshift", deadline=None, derandomize=True, database=None, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile("nightshift")
 
 
 def pytest_report_header() -> str:

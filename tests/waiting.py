@@ -9,7 +9,7 @@ from typing import TypeVar
 T = TypeVar("T")
 
 
-def wait_until(condition: Callable[[], T], seconds: float = 10.0) -> T:
+def wait_until(condition: Callable[[], T], seconds: float = 30.0) -> T:
     """The first true answer of `condition`, asked every 20 ms.
 
     Raises `AssertionError` with the last answer when there is none in time.

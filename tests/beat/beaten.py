@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -17,6 +18,11 @@ from fleet.slots import slots_between
 START = datetime(2026, 3, 2, 1, 0, 10, tzinfo=UTC)
 SECOND, MINUTE, HOUR = timedelta(seconds=1), timedelta(minutes=1), timedelta(hours=1)
 _TICK = timedelta(microseconds=1)
+
+
+def into_a_second(share: float) -> None:
+    """Sleep to that place within a second of real time, so that what a test sleeps then spans the seconds it means."""
+    time.sleep((share - time.time()) % 1.0)
 
 
 class StandingNight:

@@ -18,7 +18,7 @@ from fleet import All, Entry, wire
 from fleet.broker import FleetBroker
 from fleet.declarations import CatchUp
 from fleet.slots import offset, slots_between
-from tests.beat.beaten import HOUR, MINUTE, SECOND, START, Beaten, StandingNight
+from tests.beat.beaten import HOUR, MINUTE, SECOND, START, Beaten, StandingNight, into_a_second
 
 SIX = datetime(2026, 3, 2, 6, tzinfo=UTC)
 TICK = timedelta(microseconds=1)
@@ -81,6 +81,7 @@ def test_an_entry_that_catches_up_on_nothing_fires_what_is_on_time(
 ) -> None:
     entry = Entry("prompt", every=SECOND, expires=SECOND, because="a test needs slots", actor="job", catch_up="none")
     firer = Firer(broker, leader, [entry], Now())
+    into_a_second(share=0.2)
     firer.pass_over()
     time.sleep(1.05)
     firer.pass_over()
@@ -89,7 +90,7 @@ def test_an_entry_that_catches_up_on_nothing_fires_what_is_on_time(
 
 @pytest.mark.parametrize("catch_up", ["latest", "none", All(10)], ids=str)
 @pytest.mark.parametrize("when", [{"every": SECOND}, {"cron": "* * * * * *", "tz": "Europe/Berlin"}], ids=str)
-def test_a_year_of_outage_of_a_one_second_entry_is_reconciled_in_100_ms_and_sends_at_most_what_was_chosen(
+def test_a_year_of_outage_of_a_one_second_entry_is_reconciled_in_100_ms_of_cpu_and_sends_at_most_what_was_chosen(
     night: StandingNight,
     broker: FleetBroker,
     leader: Leader,
@@ -101,9 +102,9 @@ def test_a_year_of_outage_of_a_one_second_entry_is_reconciled_in_100_ms_and_send
     firer = Firer(broker, leader, [entry], Now())
     firer.pass_over()
     night.move_to(START + timedelta(days=365))
-    began = time.perf_counter()
+    began = time.thread_time()
     firer.pass_over()
-    took = time.perf_counter() - began
+    took = time.thread_time() - began
     most = {"latest": 1, "none": 1}.get(str(catch_up), 10)
     assert took < 0.1
     assert len(beaten.messages()) <= most

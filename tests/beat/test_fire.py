@@ -19,7 +19,7 @@ from fleet import Entry, ledger, wire
 from fleet.broker import FleetBroker, keys
 from fleet.clock import clock
 from fleet.settings import Settings
-from tests.beat.beaten import HOUR, MINUTE, SECOND, START, Beaten, StandingNight
+from tests.beat.beaten import HOUR, MINUTE, SECOND, START, Beaten, StandingNight, into_a_second
 from tests.broker.proxy import Proxy
 
 Replica = Callable[..., Leader]
@@ -259,6 +259,7 @@ def test_a_leap_of_the_servers_clock_that_nobody_has_noticed_yet_expires_nothing
 
     with monkeypatch.context() as patched, capture_logs() as logs:
         patched.setattr(firer._stored, "night", before_the_leap)
+        into_a_second(share=0.2)
         firer.pass_over()
         marks = redis_client.hgetall(keys.marks(broker.namespace))
         clock.sleep(1.05 * SECOND)

@@ -231,8 +231,8 @@ def test_a_run_whose_model_does_not_answer_ends_at_its_soft_budget_and_says_in_w
 ) -> None:
     row = run(RunKind.PREPARE, RunStatus.QUEUED)
     started = time.monotonic()
-    cut(timedelta(seconds=0.7), agent_runs.prepare, agent_runs.run_lost, row, token="m1")
-    assert time.monotonic() - started < 3
+    cut(timedelta(seconds=3), agent_runs.prepare, agent_runs.run_lost, row, token="m1")
+    assert time.monotonic() - started < 10
     assert (now(row).status, now(row).outcome) == (RunStatus.FAILED, "timed out in step 1")
     assert now(row).lease_until is None
 
@@ -251,7 +251,7 @@ def test_evals_that_are_cut_say_how_many_were_asked_and_leave_the_others_waiting
         return completion('{"category": "Energy"}')
 
     world.reply = once
-    cut(timedelta(seconds=2), partial(evals.run_evals, 20), evals.evals_lost, token="m1")
+    cut(timedelta(seconds=3), partial(evals.run_evals, 20), evals.evals_lost, token="m1")
     assert now(asked).status == RunStatus.PASSED
     assert (now(next_one).status, now(next_one).outcome) == (RunStatus.FAILED, "timed out after 1 rows")
     assert now(waiting).status == RunStatus.QUEUED

@@ -77,7 +77,7 @@ def test_a_run_over_its_soft_budget_is_failed_and_says_where_it_was(
     assert found.outcome == "timed out in step 1"
     assert (found.attempts, found.lease_until) == (1, None)
     details = keys.dead_details(environment.namespace, QUEUE)
-    (letter,) = wait_until(lambda: redis_client.hvals(details), 10)
+    (letter,) = wait_until(lambda: redis_client.hvals(details), 30)
     assert json.loads(letter)["reason"] == "deadline"
     assert "timed out in step 1" in json.loads(letter)["exception"]
     sender.client.close()

@@ -12,6 +12,7 @@ from datetime import timedelta
 from typing import Any
 from uuid import uuid4
 
+import pytest
 from dramatiq import Message
 from dramatiq.middleware import Shutdown
 from hypothesis import HealthCheck, Phase, settings
@@ -303,6 +304,7 @@ class Rows(RuleBasedStateMachine):
         raise AssertionError(f"these never ended: {[self.seen[row.model, row.id] for row in left]}")
 
 
+@pytest.mark.timeout(600)
 def test_any_walk_of_workers_zombies_janitors_and_people_keeps_the_rows_true(migrated: object) -> None:
     unhurried = settings(
         max_examples=40,

@@ -189,7 +189,7 @@ def test_a_filing_that_waits_and_was_forgotten_is_taken_up_by_a_janitor(checked:
 def test_a_filing_that_is_cut_off_by_its_budget_is_a_janitors_at_once(checked: SandboxGateway) -> None:
     row = run()
     checked.script(send=["late"])
-    cut(timedelta(seconds=1.5), submitting.submit_approved, submitting.submission_lost, row, token="m1")
+    cut(timedelta(seconds=3), submitting.submit_approved, submitting.submission_lost, row, token="m1")
     assert now(row) == (RunStatus.SUBMITTING, EffectStatus.RUNNING)
     assert outside.resolve(token="janitor").settled == 1
     assert now(row) == (RunStatus.SUBMITTED, EffectStatus.DONE)

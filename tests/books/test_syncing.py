@@ -221,7 +221,7 @@ def test_a_sync_that_is_cut_says_after_how_many_pages_and_can_be_taken_again(acc
         return 200, {"transactions": found or page()}
 
     world.reply = answer
-    cut(timedelta(seconds=1), syncing.sync_transactions, syncing.account_lost, account, token="m1")
+    cut(timedelta(seconds=3), syncing.sync_transactions, syncing.account_lost, account, token="m1")
     over.set()
     assert (now(account).status, now(account).outcome) == ("failed", "timed out after 1 of 2 pages")
     syncing.sync_transactions(account, token="m2")

@@ -128,4 +128,4 @@ def test_a_zombie_whose_budget_ended_meanwhile_does_not_end_the_row_that_its_mes
     assert (now(row_id).status, now(row_id).lease_token) == (RunStatus.RUNNING, heir)
     model.answer(2, "what the heir heard")
     wait_until(lambda: now(row_id).status == RunStatus.PREPARED, 20)
-    wait_until(lambda: zombie.counted(STALE) == 1, 10)
+    wait_until(lambda: zombie.counted(STALE) == 1, 30)

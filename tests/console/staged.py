@@ -73,7 +73,6 @@ class Staged:
 def whole(broker: FleetBroker, app: App, engine: Engine | None) -> Staged:
     """Everything at once."""
     staged = Staged(broker, app)
-    staged.reports = [*processes(app), *beats(staged)]
     waiting(broker, "transaction_postprocess", 340, age=9 * MINUTE)
     waiting(broker, "transaction_sync", 1_204, age=MINUTE)
     waiting(broker, "agent_batch", 12, age=4 * MINUTE)
@@ -86,6 +85,7 @@ def whole(broker: FleetBroker, app: App, engine: Engine | None) -> Staged:
     alerts_open(broker)
     if engine is not None:
         runs(engine)
+    staged.reports = [*processes(app), *beats(staged)]  # last: the jobs on it grow older from here
     staged.start()
     return staged
 

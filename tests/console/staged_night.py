@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 from datetime import datetime, timedelta
 
+import redis
+
 from fleet import entry_runs, wire
 from fleet.app import App
 from fleet.broker import FleetBroker, keys
@@ -36,34 +38,38 @@ _DECIDED = ((0, 1, "calm"), (35, 2, "calm"), (80, 1, "hot"), (110, 0, "free"), (
 
 
 def stage(broker: FleetBroker, app: App) -> None:
-    """The night so far; each instant as if it had been written then."""
-    now = clock.now()
+    """The night so far; each instant as if it had been written then. In one round trip, late in the day too."""
+    now, ns = clock.now(), broker.namespace
     begins = Night.around(now, zone_of(app.schedule)).begins
-    for entry in app.schedule:
-        drawn = random.Random(entry.name)
-        for slot in slots_between(entry, begins, now):
-            expired = entry.name == EXPIRED
-            line(broker, entry.name, "expired" if expired else "fired", slot)
-            if not expired and entry.elastic is None and slot + MINUTE < now:
-                _ran(broker, entry, slot, drawn.uniform(0.8, 1.2))
-        if entry.elastic is not None:
-            _decided(broker, entry, now)
+    with broker.client.pipeline(transaction=False) as pipe:
+        for entry in app.schedule:
+            drawn = random.Random(entry.name)
+            for slot in slots_between(entry, begins, now):
+                expired = entry.name == EXPIRED
+                line(pipe, ns, entry.name, "expired" if expired else "fired", slot)
+                if not expired and entry.elastic is None and slot + MINUTE < now:
+                    entry_runs.add(pipe, ns, _run(entry, slot, drawn.uniform(0.8, 1.2), now))
+            if entry.elastic is not None:
+                _decided(pipe, ns, entry, now)
+        pipe.execute()
 
 
 def loads(broker: FleetBroker, app: App) -> None:
     """A reading each five minutes since noon, the last one five minutes ago; and what flowed in those five."""
     now = clock.now()
     at = Night.around(now, zone_of(app.schedule)).begins
-    while at <= now - 5 * MINUTE:
-        hours = (at - now) / timedelta(hours=1)
-        rows = {
-            queue: [round(300 * _busy(queue, hours)), 0, round(lane.threads * _busy(queue, hours)), 0, None]
-            for lane in app.lanes
-            for queue in lane.queues
-        }
-        id = f"{wire.to_ms(clock.to_real_instant(at))}-*"
-        broker.client.xadd(keys.history(broker.namespace), {"queues": json.dumps(rows)}, id=id)  # type: ignore[arg-type]
-        at += 5 * MINUTE
+    with broker.client.pipeline(transaction=False) as pipe:
+        while at <= now - 5 * MINUTE:
+            hours = (at - now) / timedelta(hours=1)
+            rows = {
+                queue: [round(300 * _busy(queue, hours)), 0, round(lane.threads * _busy(queue, hours)), 0, None]
+                for lane in app.lanes
+                for queue in lane.queues
+            }
+            id = f"{wire.to_ms(clock.to_real_instant(at))}-*"
+            pipe.xadd(keys.history(broker.namespace), {"queues": json.dumps(rows)}, id=id)
+            at += 5 * MINUTE
+        pipe.execute()
 
 
 def flows(broker: FleetBroker) -> None:
@@ -85,26 +91,24 @@ def _busy(queue: str, hours: float) -> float:
     return sum(math.exp(-((hours - peak) ** 2) * 8) for peak in peaks.get(queue, (-3.0,)))
 
 
-def line(broker: FleetBroker, entry: str, verdict: str, slot: datetime) -> None:
-    """One line of an entry's ledger, written at its slot."""
+def line(client: redis.Redis, namespace: str, entry: str, verdict: str, slot: datetime) -> None:
+    """One line of an entry's ledger, written at its slot; by a pipeline too."""
     at = wire.to_ms(slot)
     fields = {"verdict": verdict, "from": at, "to": at, "count": 1, "token": "staged", "epoch": TERM, "revision": 1}
     real = wire.to_ms(clock.to_real_instant(slot))
-    broker.client.xadd(keys.ledger(broker.namespace, entry), fields, id=f"{real}-*")  # type: ignore[arg-type]
+    client.xadd(keys.ledger(namespace, entry), fields, id=f"{real}-*")  # type: ignore[arg-type]
 
 
-def _ran(broker: FleetBroker, entry: Entry, slot: datetime, share: float) -> None:
+def _run(entry: Entry, slot: datetime, share: float, now: datetime) -> Run:
     started = slot + timedelta(seconds=3)
     takes = _TAKES.get(entry.name, MINUTE / 2) * share
     message = f"{entry.name}@{wire.to_ms(slot)}"
     run = Run(entry.name, uuid.uuid4().hex, message, slot, 1, "1010", started, started + 2 * takes)
     ended = started + takes
-    if ended < clock.now():
-        run = replace(run, ended=ended, outcome="done")
-    entry_runs.write(broker, run)
+    return replace(run, ended=ended, outcome="done") if ended < now else run
 
 
-def _decided(broker: FleetBroker, entry: Entry, now: datetime) -> None:
+def _decided(pipe: redis.client.Pipeline, namespace: str, entry: Entry, now: datetime) -> None:
     night, cap = window(entry, now), elastic_of(entry).cap
     last = None
     for at, places, reason in _until(night.opens, now):
@@ -118,10 +122,10 @@ def _decided(broker: FleetBroker, entry: Entry, now: datetime) -> None:
             "text": _text(reason, min(places, cap)),
             "numbers": json.dumps(numbers),
         }
-        broker.client.xadd(keys.decisions(broker.namespace, entry.name), told)  # type: ignore[arg-type]
+        pipe.xadd(keys.decisions(namespace, entry.name), told)  # type: ignore[arg-type]
     if last is not None:
         lease = json.dumps({**last, "until": wire.to_ms(now + 3 * MINUTE)})
-        broker.client.set(keys.allowance(broker.namespace, entry.name), lease)
+        pipe.set(keys.allowance(namespace, entry.name), lease)
 
 
 def _until(opens: datetime, now: datetime) -> Iterator[tuple[datetime, int, str]]:

@@ -23,6 +23,7 @@ ARGUMENTS = """
 --headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking
 --disable-component-update --disable-sync
 """
+expect.set_options(timeout=20_000)
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium on this machine")
 DESKTOP, PHONE = {"width": 1280, "height": 900}, {"width": 390, "height": 844}
 LETTER = f"/dead/agent_batch/{address('run_evals-00002')}"
@@ -73,7 +74,7 @@ def test_a_page_loads_and_lives(browse: Open, fleet: staged.Staged) -> None:
     row = page.locator("tr", has_text="agent_realtime").first
     assert row.locator("td").nth(1).inner_text() == "0"
     staged.waiting(fleet.broker, "agent_realtime", 17, age=staged.MINUTE)
-    expect(row.locator("td").nth(1)).to_have_text("17", timeout=10_000)
+    expect(row.locator("td").nth(1)).to_have_text("17")
 
 
 def test_what_has_the_focus_keeps_it_when_the_page_changes(browse: Open, fleet: staged.Staged) -> None:
@@ -82,7 +83,7 @@ def test_what_has_the_focus_keeps_it_when_the_page_changes(browse: Open, fleet: 
     figure = page.get_by_role("link", name="dead letters").last
     figure.focus()
     staged.dead_letters(fleet.broker, "charging", 5, "charge", "failed", "ValueError: no")
-    expect(figure).to_contain_text("43", timeout=10_000)
+    expect(figure).to_contain_text("43")
     assert page.evaluate("document.activeElement.getAttribute('href')") == "/dead"
 
 

@@ -134,7 +134,7 @@ def test_the_beats_page_says_who_leads_since_when_in_which_term(client: Client, 
 
 def test_a_paused_entry_and_its_ledger_are_shown(client: Client, fleet: staged.Staged) -> None:
     by_hand.pause(fleet.broker, "nightly_audit", by="ann", because="the bank is closed today")
-    staged_night.line(fleet.broker, "run_evals", "expired", clock.now())
+    staged_night.line(fleet.broker.client, fleet.broker.namespace, "run_evals", "expired", clock.now())
     shown = words(client().get("/schedule").text)
     assert "paused by ann: the bank is closed today" in shown and "expired" in shown
     assert "ann: the bank is closed today" in words(client().get("/schedule/nightly_audit").text)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -14,13 +14,13 @@ from structlog.testing import capture_logs
 from fleet import alerts
 from fleet.alerts import Finding, Rule
 from fleet.broker import FleetBroker, keys
-from fleet.clock import Night, clock
-from tests.waiting import wait_until
+from fleet.clock import clock
 
+MINUTE, TICK = timedelta(minutes=1), timedelta(microseconds=1)
+TEN_PAST_THREE = datetime(2026, 11, 30, 3, 10, tzinfo=UTC)
 RULE = Rule(timedelta(0), timedelta(0))
 RULES = {"queue_old": RULE, "dead_letters": RULE}
 OLD = Finding("queue_old", "post", "oldest_age", "0:07:00", "0:05:00", "Hurt: whoever waits for post.", "mail")
-FAST = 600.0  # night seconds a real second: a minute in a tenth
 
 
 @pytest.fixture
@@ -28,7 +28,12 @@ def broker(redis_url: str, namespace: str) -> Iterator[FleetBroker]:
     made = FleetBroker(url=redis_url, namespace=namespace)
     yield made
     made.client.connection_pool.disconnect()
-    clock.set_night(None)
+    clock.freeze(None)
+
+
+def stand_at(after: timedelta) -> None:
+    """Let night time stand so long after ten past three."""
+    clock.freeze(TEN_PAST_THREE + after)
 
 
 def said(broker: FleetBroker, *findings: Finding, rules: Any = RULES) -> list[Any]:
@@ -62,13 +67,11 @@ def test_it_opens_once_and_closes_once_however_often_it_is_looked_at(broker: Fle
 
 
 def test_what_was_said_is_not_said_again_in_the_minutes_after(broker: FleetBroker) -> None:
-    clock.set_night(Night(clock.real_now(), clock.real_now(), FAST))
+    stand_at(timedelta(0))
     assert [line["event"] for line in said(broker, OLD)] == ["alert_opened"]
-    until = clock.now() + timedelta(minutes=3)
-    again = []
-    while clock.now() < until:
-        again += said(broker, OLD)
-    assert again == []
+    for seconds in range(0, 200, 20):
+        stand_at(timedelta(seconds=seconds))
+        assert said(broker, OLD) == [], f"said again after {seconds} s"
 
 
 def test_what_is_open_is_listed_longest_first_with_its_latest_figure(broker: FleetBroker) -> None:
@@ -90,13 +93,18 @@ def test_a_finding_that_is_gone_before_its_time_is_never_told(broker: FleetBroke
 
 
 def test_times_are_night_time(broker: FleetBroker) -> None:
-    clock.set_night(Night(clock.real_now(), clock.real_now(), FAST))
-    patient = {"queue_old": Rule(timedelta(minutes=1), timedelta(minutes=1))}
+    patient = {"queue_old": Rule(MINUTE, MINUTE)}
+    stand_at(timedelta(0))
     assert said(broker, OLD, rules=patient) == []
-    wait_until(lambda: said(broker, OLD, rules=patient))
+    stand_at(MINUTE - TICK)
+    assert said(broker, OLD, rules=patient) == []
+    stand_at(MINUTE)
+    assert [line["event"] for line in said(broker, OLD, rules=patient)] == ["alert_opened"]
+    stand_at(2 * MINUTE - TICK)
     assert said(broker, rules=patient) == []
-    (line,) = wait_until(lambda: said(broker, rules=patient))
-    assert line["event"] == "alert_closed"
+    stand_at(2 * MINUTE)
+    (line,) = said(broker, rules=patient)
+    assert (line["event"], line["lasted"]) == ("alert_closed", "0:01:00")
 
 
 def test_a_rule_of_a_subject_goes_before_that_of_its_kind(broker: FleetBroker) -> None:
@@ -139,14 +147,16 @@ def test_of_many_judges_at_once_one_opens_and_one_closes(redis_url: str, namespa
 def test_what_a_judge_died_before_saying_is_said_by_the_next_a_minute_later(
     broker: FleetBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    clock.set_night(Night(clock.real_now(), clock.real_now(), FAST))
+    stand_at(timedelta(0))
     with monkeypatch.context() as patched:
         patched.setattr(alerts, "_say", _die)
         with pytest.raises(SystemExit):
             alerts.judge(broker, [OLD], RULES)
     assert [alert.finding for alert in alerts.open_alerts(broker)] == [OLD]
+    stand_at(MINUTE - TICK)
     assert said(broker, OLD) == []  # whoever opened it may be about to say it
-    (line,) = wait_until(lambda: said(broker, OLD))
+    stand_at(MINUTE)
+    (line,) = said(broker, OLD)
     assert line["event"] == "alert_opened"
     assert said(broker, OLD) == []
 
@@ -154,16 +164,17 @@ def test_what_a_judge_died_before_saying_is_said_by_the_next_a_minute_later(
 def test_a_close_that_its_judge_died_before_saying_is_said_by_the_next(
     broker: FleetBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    clock.set_night(Night(clock.real_now(), clock.real_now(), FAST))
+    stand_at(timedelta(0))
     said(broker, OLD)
     with monkeypatch.context() as patched:
         patched.setattr(alerts, "_say", _die)
         with pytest.raises(SystemExit):
             alerts.judge(broker, [], RULES)
     assert alerts.open_alerts(broker) == []
+    stand_at(MINUTE - TICK)
     assert said(broker, OLD) == []  # not before its close is said
-    lines = wait_until(lambda: said(broker, OLD))
-    assert [line["event"] for line in lines] == ["alert_closed"]
+    stand_at(MINUTE)
+    assert [line["event"] for line in said(broker, OLD)] == ["alert_closed"]
     assert [line["event"] for line in said(broker, OLD)] == ["alert_opened"]
 
 

@@ -77,10 +77,10 @@ def test_an_intervals_slots_are_counted_and_the_last_ones_found(
 )
 def test_a_year_of_slots_is_counted_in_a_moment(cron: str, tz: str, seconds: int) -> None:
     after = datetime(2025, 5, 1, tzinfo=UTC)
-    began = time.perf_counter()
+    began = time.thread_time()
     assert count_between(entry(cron, tz), after, after + 365 * DAY) == seconds
     assert len(latest_slots(entry(cron, tz), after, after + 365 * DAY, 10)) == 10
-    assert time.perf_counter() - began < 0.1
+    assert time.thread_time() - began < 0.1
 
 
 def test_nothing_is_counted_backwards() -> None:

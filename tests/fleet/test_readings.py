@@ -58,7 +58,8 @@ def test_what_is_read_again_is_what_was_taken(broker: FleetBroker, redis_client:
     assert taken.sweeps == {"rows": SweepReading(0, 20)}
     mail = taken.lanes["mail"]
     assert (mail.in_flight, mail.consumers) == (1, 0)
-    assert mail.cpu_cores == pytest.approx(60 / 270, rel=0.12)  # a minute of CPU in four to five
+    assert mail.cpu_cores is not None
+    assert 60 / 301 < mail.cpu_cores <= 60 / 240, "a minute of CPU in four minutes and what has passed of this one"
 
 
 def test_without_a_count_the_cores_of_a_lane_are_not_known(broker: FleetBroker) -> None:
@@ -100,7 +101,7 @@ def test_a_reading_from_the_future_of_another_server_does_not_stand(broker: Flee
 
 
 def test_a_reading_of_more_than_three_night_minutes_ago_is_stale_and_tells_its_age(broker: FleetBroker) -> None:
-    clock.set_night(Night(clock.real_now(), clock.real_now(), 600.0))
+    clock.set_night(Night(clock.real_now(), clock.real_now(), 60.0))
     readings.take(broker, "beat")
     found = readings.latest(broker)
     assert found is not None and not found.stale
@@ -131,7 +132,7 @@ def test_what_workers_held_that_are_gone_is_forgotten(broker: FleetBroker) -> No
 
 def test_one_a_night_minute_is_kept_in_short_and_both_keys_expire(broker: FleetBroker) -> None:
     began = clock.real_now()
-    clock.set_night(Night(datetime(2026, 11, 30, 3, 10, tzinfo=began.tzinfo), began, 600.0))
+    clock.set_night(Night(datetime(2026, 11, 30, 3, 10, tzinfo=began.tzinfo), began, 100.0))
     broker.client.rpush(keys.queue(broker.namespace, "post"), "one")
     start, taken = clock.now(), 0
     while clock.now() - start < timedelta(minutes=3):
@@ -144,4 +145,4 @@ def test_one_a_night_minute_is_kept_in_short_and_both_keys_expire(broker: FleetB
     assert moments[-1].queues["post"].ready == 1
     assert readings.history(broker, clock.now() + timedelta(hours=1)) == []
     ttls = [broker.client.pttl(key(broker.namespace)) for key in (keys.readings, keys.history)]
-    assert all(0 < ttl <= 2 * 86_400_000 / 600 for ttl in ttls)
+    assert all(0 < ttl <= 2 * 86_400_000 / 100 for ttl in ttls)

@@ -60,7 +60,7 @@ class House:
             self._worker.stop()
             self._worker = None
 
-    def until_idle(self, seconds: float = 15) -> None:
+    def until_idle(self, seconds: float = 30) -> None:
         """Wait until no message waits, runs, or is delayed."""
         ns = self.broker.namespace
         held = [keys.bodies(ns, name) for queue in self.broker.queues for name in (queue, keys.delayed(queue))]

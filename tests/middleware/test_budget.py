@@ -23,7 +23,7 @@ SHORT = Budget(timedelta(milliseconds=200), timedelta(seconds=5), because="a tes
 LONG = Budget(timedelta(seconds=30), timedelta(seconds=60), because="the other one is the one that ends")
 
 
-def spin(seconds: float = 5) -> None:
+def spin(seconds: float = 12) -> None:
     ends = time.monotonic() + seconds
     while time.monotonic() < ends:
         time.sleep(0.005)
@@ -61,7 +61,7 @@ def test_a_job_over_its_lanes_budget_is_a_dead_letter_at_once_and_is_not_tried_a
     house.work()
     started = time.monotonic()
     house.until_idle()
-    assert time.monotonic() - started < 3
+    assert time.monotonic() - started < 9
     assert len(tries) == 1 and len(house.dead()) == 1
     assert counted("fleet_messages_total", queue="work", actor="endless", outcome="deadline") == 1
     assert counted("fleet_messages_total", queue="work", actor="endless", outcome="retried") == 0
@@ -78,7 +78,7 @@ def test_a_job_that_swallows_every_exception_still_ends(house: Any) -> None:
 
     stubborn.send()
     house.work()
-    house.until_idle(5)
+    house.until_idle()
     assert len(house.dead()) == 1
 
 
@@ -92,7 +92,7 @@ def test_an_actor_that_declares_errors_of_its_own_as_final_still_dies_of_its_bud
 
     endless.send()
     house.work()
-    house.until_idle(5)
+    house.until_idle()
     assert len(tries) == 1 and len(house.dead()) == 1
 
 
@@ -111,9 +111,9 @@ def test_a_thread_whose_job_was_cut_serves_the_next_message_unharmed(house: Any)
     for _ in range(2):  # both threads
         endless.send()
     house.work()
-    house.until_idle(5)
+    house.until_idle()
     next_one.send_many((number,) for number in range(20))
-    house.until_idle(10)
+    house.until_idle()
     assert sorted(ran) == list(range(20)) and len(house.dead()) == 2
 
 
@@ -158,7 +158,7 @@ def test_a_job_over_its_messages_time_limit_is_a_dead_letter(house: Any, redis_u
     house.work()
     started = time.monotonic()
     house.until_idle()
-    assert time.monotonic() - started < 4
+    assert time.monotonic() - started < 9
     assert len(house.dead()) == 1
 
 
@@ -218,6 +218,6 @@ def test_an_async_actor_ends_at_its_soft_budget(house: Any) -> None:
     waits.send()
     other.send()
     house.work()
-    house.until_idle(5)
+    house.until_idle()
     assert cleaned == ["up", "other"]
     assert [message.actor_name for message in house.dead()] == ["waits"]

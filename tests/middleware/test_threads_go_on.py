@@ -43,7 +43,7 @@ def test_a_report_that_cannot_be_made_is_not_the_last(redis_client: redis.Redis,
     with capture_logs() as logs:
         presence.start()
         try:
-            wait_until(lambda: present(redis_client, namespace), 10)
+            wait_until(lambda: present(redis_client, namespace), 30)
         finally:
             presence.stop()
     assert said(logs, "presence_broke") == 1
@@ -57,7 +57,7 @@ def test_a_watch_that_breaks_beats_on(redis_url: str, namespace: str) -> None:
     )
     with capture_logs() as logs:
         watch.start()
-        wait_until(lambda: looked.calls > 2, 10)
+        wait_until(lambda: looked.calls > 2, 30)
         watch.stop()
     assert said(logs, "watch_broke") == 1
     broker.close()
@@ -72,7 +72,7 @@ def test_a_turn_that_breaks_gives_the_worker_a_new_id_and_messages_go_on(
     job = queue("work").actor(name="job")(done.set)
     with capture_logs() as logs:
         house.work()
-        wait_until(lambda: said(logs, "turn_broke"), 10)
+        wait_until(lambda: said(logs, "turn_broke"), 30)
         job.send()
         assert done.wait(10)
         house.stop()

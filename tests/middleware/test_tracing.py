@@ -39,7 +39,7 @@ def transactions(house: Any, ingest: Ingest, *names: str) -> list[Any]:
         sentry_sdk.flush(1)
         return [one for name in names for one in ingest.transactions() if one["transaction"] == name]
 
-    wait_until(lambda: len(arrived()) >= len(names), 10)
+    wait_until(lambda: len(arrived()) >= len(names), 30)
     house.stop()
     return arrived()
 

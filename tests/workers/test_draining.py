@@ -52,7 +52,7 @@ def another_process() -> Iterator[int]:
 
 def reported(lane: Running, client: redis.Redis, namespace: str) -> None:
     lane.ready(1)
-    wait_until(lambda: any(report.kind == "supervisor" for report in present(client, namespace)), 10)
+    wait_until(lambda: any(report.kind == "supervisor" for report in present(client, namespace)), 30)
 
 
 def reap(running: Running) -> None:
@@ -66,10 +66,10 @@ def test_a_lane_drained_by_hand_lets_its_job_end_and_wait_returns_when_it_is_gon
     lane = supervise()
     reported(lane, redis_client, namespace)
     lane.send("running")
-    wait_until(lambda: lane.events("begin"), 10)
+    wait_until(lambda: lane.events("begin"), 30)
     told = say("jobs")
     assert (told.returncode, told.stdout) == (0, f"Lane jobs drains: pid {lane.process.pid} was told to end.\n")
-    wait_until(lambda: lane.logged("lane_draining"), 10)
+    wait_until(lambda: lane.logged("lane_draining"), 30)
     assert lane.process.poll() is None
     reap(lane)
     threading.Timer(1.0, lane.gate.touch).start()
@@ -97,7 +97,7 @@ def test_wait_gives_up_after_its_limit_and_names_what_still_runs(
     lane = supervise()
     reported(lane, redis_client, namespace)
     lane.send("stubborn")
-    wait_until(lambda: lane.events("begin"), 10)
+    wait_until(lambda: lane.events("begin"), 30)
     done = drain(present(redis_client, namespace), "jobs")
     assert wait_until_gone(done.signalled, timedelta(seconds=0.5)) == list(done.signalled) != []
 
@@ -118,7 +118,7 @@ def test_a_lane_that_does_not_run_here_is_exit_1_and_where_it_runs_is_said(
     presence = Presence(redis_client, namespace, lambda: Report("supervisor", "jobs", pid=7, host="another-host"))
     presence.start()
     try:
-        wait_until(lambda: present(redis_client, namespace), 5)
+        wait_until(lambda: present(redis_client, namespace), 30)
         told = say("jobs", "--wait")
     finally:
         presence.stop()
@@ -174,6 +174,6 @@ def test_a_supervisor_that_drains_already_is_not_told_a_second_time(
 def test_children_and_beats_are_not_told(supervise: Supervise, redis_client: redis.Redis, namespace: str) -> None:
     lane = supervise()
     reported(lane, redis_client, namespace)
-    wait_until(lambda: any(report.kind == "worker" for report in present(redis_client, namespace)), 10)
+    wait_until(lambda: any(report.kind == "worker" for report in present(redis_client, namespace)), 30)
     done = drain(present(redis_client, namespace), "jobs")
     assert [process.pid for process in done.signalled] == [lane.process.pid]

@@ -34,7 +34,7 @@ def serve(
 
 def get(address: str) -> tuple[int, str]:
     try:
-        with urllib.request.urlopen(address, timeout=5) as answer:
+        with urllib.request.urlopen(address, timeout=20) as answer:
             return answer.status, answer.read().decode()
     except urllib.error.HTTPError as error:
         return error.code, error.read().decode()
@@ -96,15 +96,15 @@ def test_any_other_path_is_not_found(path: str) -> None:
 
 
 def test_clients_that_say_nothing_delay_nobody_and_are_cut_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(health, "_CONNECTION_SECONDS", 3.0)
+    monkeypatch.setattr(health, "_CONNECTION_SECONDS", 10.0)
     address = serve()
     began = time.monotonic()
     silent = [connected(address) for _ in range(40)]
     silent[0].sendall(b"GET /healthz HT")
     assert get(f"{address}/healthz") == (200, "ok\n")
-    assert time.monotonic() - began < 1.0, "a client waited for another"
+    assert time.monotonic() - began < 8, "a client waited for another"
     for client in silent:
-        wait_until(lambda client=client: closed_by_the_server(client), 10)
+        wait_until(lambda client=client: closed_by_the_server(client), 30)
         client.close()
 
 
@@ -120,7 +120,7 @@ def test_a_client_that_sends_a_byte_now_and_then_is_cut_too(monkeypatch: pytest.
             return True
         return closed_by_the_server(client)
 
-    wait_until(cut, 10)
+    wait_until(cut, 30)
     client.close()
 
 
@@ -128,10 +128,11 @@ def test_more_silent_clients_than_it_takes_push_out_the_oldest_and_not_a_new_one
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(health, "_MOST_CONNECTIONS", 4)
+    monkeypatch.setattr(health, "_CONNECTION_SECONDS", 60.0)  # none is cut for its silence
     address, before = serve(), threading.active_count()
     silent = [connected(address) for _ in range(30)]
     assert get(f"{address}/healthz") == (200, "ok\n")
-    wait_until(lambda: threading.active_count() - before <= 4, 5)
+    wait_until(lambda: threading.active_count() - before <= 4, 30)
     assert closed_by_the_server(silent[0])
     assert not closed_by_the_server(silent[-1])
     for client in silent:

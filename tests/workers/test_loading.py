@@ -76,8 +76,8 @@ def test_a_lane_whose_actors_cannot_be_imported_says_why_once_and_serves_when_th
     assert lane.process.poll() is None, "it is the same process"
     lane.gate.touch()
     lane.send("after")
-    wait_until(lambda: lane.events("end"), 10)
-    wait_until(lambda: page(port, "readyz") == (200, "ok\n"), 10)
+    wait_until(lambda: lane.events("end"), 30)
+    wait_until(lambda: page(port, "readyz") == (200, "ok\n"), 30)
 
 
 def test_another_cause_after_half_a_repair_is_said_too(supervise: Supervise, app: Path) -> None:

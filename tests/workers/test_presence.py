@@ -37,7 +37,7 @@ def test_a_report_comes_back_as_it_was_given(redis_client: redis.Redis, namespac
     presence = Presence(redis_client, namespace, lambda: given)
     presence.start()
     try:
-        (seen,) = wait_until(lambda: present(redis_client, namespace), 5)
+        (seen,) = wait_until(lambda: present(redis_client, namespace), 30)
         assert seen == given
         assert seen.pid == os.getpid()
     finally:
@@ -52,7 +52,7 @@ def test_a_process_that_ends_takes_its_report_back_and_leaves_the_others(
     first.start()
     second.start()
     try:
-        wait_until(lambda: len(present(redis_client, namespace)) == 2, 5)
+        wait_until(lambda: len(present(redis_client, namespace)) == 2, 30)
         first.stop()
         assert [report.name for report in present(redis_client, namespace)] == ["second"]
     finally:
@@ -65,7 +65,7 @@ def test_a_report_that_was_not_renewed_for_ten_seconds_is_pruned_by_whoever_look
 ) -> None:
     presence = Presence(redis_client, namespace, lambda: Report("worker", "main"))
     presence.start()
-    wait_until(lambda: present(redis_client, namespace), 5)
+    wait_until(lambda: present(redis_client, namespace), 30)
     presence._stopped.set()  # as a SIGKILL would, without taking the report back
     presence._thread.join(5)
     (process,) = redis_client.hkeys(keys.processes(namespace))
@@ -82,7 +82,7 @@ def test_reports_come_in_order_of_kind_name_and_process(redis_client: redis.Redi
     for presence in presences:
         presence.start()
     try:
-        seen = wait_until(lambda: len(present(redis_client, namespace)) == 4 and present(redis_client, namespace), 5)
+        seen = wait_until(lambda: len(present(redis_client, namespace)) == 4 and present(redis_client, namespace), 30)
         assert [report.name for report in seen] == ["beat", "z", "a", "b"]
     finally:
         for presence in presences:
@@ -101,7 +101,7 @@ def test_a_supervisor_reports_for_its_children_and_takes_back_the_one_that_is_go
     presence = Presence(redis_client, namespace, reports)
     presence.start()
     try:
-        wait_until(lambda: seen() == [("supervisor", 100), ("worker", 101), ("worker", 102)], 5)
+        wait_until(lambda: seen() == [("supervisor", 100), ("worker", 101), ("worker", 102)], 30)
         before = set(redis_client.hkeys(keys.processes(namespace)))
         pids[:] = [102, 103]
         wait_until(lambda: seen() == [("supervisor", 100), ("worker", 102), ("worker", 103)], 5)
@@ -148,7 +148,7 @@ def test_a_host_serves_a_lane_by_a_child_that_takes_messages(
     presence = Presence(redis_client, namespace, lambda: Report(kind, "main", phase=phase))
     presence.start()
     try:
-        wait_until(lambda: present(redis_client, namespace), 5)
+        wait_until(lambda: present(redis_client, namespace), 30)
         with nullcontext() if serves else pytest.raises(NotServedHere, match="No process that serves 'main'"):
             require_here(redis_client, namespace, "main")
     finally:

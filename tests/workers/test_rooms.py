@@ -156,14 +156,14 @@ def test_what_children_counted_is_still_counted_when_they_are_gone_and_their_fil
         mapped = re.findall(r"/dev/shm/\S+", Path(f"/proc/{lane.process.pid}/maps").read_text())
         folders |= {Path(name).parent / "metrics" for name in mapped}
         lane.send(f"job-{number}")
-        wait_until(lambda: len(lane.events("end")) == number, 10)  # noqa: B023
+        wait_until(lambda: len(lane.events("end")) == number, 30)  # noqa: B023
         url = re.findall(r"http://127\.0\.0\.1:\d+/metrics", lane.log.read_text())[0]
         counted = r'fleet_messages_total\{actor="wait",outcome="done",queue="jobs"\}'
-        wait_until(lambda: metric(url, counted) == number, 5)  # noqa: B023
+        wait_until(lambda: metric(url, counted) == number, 30)  # noqa: B023
         os.kill(pid, signal.SIGKILL)
         pids.append(pid)
-    wait_until(lambda: len(lane.logged("worker_died")) == 2, 10)
-    wait_until(lambda: metric(url, counted) == 2, 5)
+    wait_until(lambda: len(lane.logged("worker_died")) == 2, 30)
+    wait_until(lambda: metric(url, counted) == 2, 30)
     assert metric(url, r'fleet_worker_ends_total\{how="died",lane="jobs"\}') == 2
     assert metric(url, r'fleet_lane_processes\{lane="jobs",state="declared"\}') == 1
     assert metric(url, r'fleet_start_lag_seconds_count\{queue="jobs"\}') == 2

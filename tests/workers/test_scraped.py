@@ -62,8 +62,8 @@ def test_a_lane_and_a_beat_export_what_is_theirs_by_the_labels_that_are_declared
     lane.gate.touch()
     lane.ready(1)
     lane.send("job")
-    wait_until(lambda: len(lane.events("end")) == 1, 10)
-    wait_until(lambda: "fleet_messages" in scraped(lane.log), 10)
+    wait_until(lambda: len(lane.events("end")) == 1, 30)
+    wait_until(lambda: "fleet_messages" in scraped(lane.log), 30)
     of_lane, of_beat = scraped(lane.log), scraped(beat)
     assert set(of_lane) == OF_A_LANE
     assert set(of_beat) == OF_A_BEAT

@@ -43,29 +43,29 @@ def test_what_a_body_imports_is_found_also_in_what_it_defines() -> None:
 def test_a_job_whose_process_was_killed_runs_again_in_a_fork_at_once(supervise: Supervise) -> None:
     lane = supervise()
     lane.ready(1)
-    spare = wait_until(lambda: spare_of(lane), 10)
+    spare = wait_until(lambda: spare_of(lane), 30)
     lane.send("doomed")
-    (begun,) = wait_until(lambda: lane.events("begin"), 10)
+    (begun,) = wait_until(lambda: lane.events("begin"), 30)
     os.kill(int(begun[2]), signal.SIGKILL)
     _, again = wait_until(lambda: len(lane.events("begin")) == 2 and lane.events("begin"), 10)
     assert psutil.Process(int(again[2])).ppid() == spare.pid
     lane.gate.touch()
-    wait_until(lambda: lane.events("end"), 10)
-    wait_until(lambda: lane.logged("suspect_runner_ended"), 10)
+    wait_until(lambda: lane.events("end"), 30)
+    wait_until(lambda: lane.logged("suspect_runner_ended"), 30)
 
 
 def test_a_killed_spare_is_replaced_and_its_forks_die_with_it(supervise: Supervise) -> None:
     lane = supervise()
     lane.ready(1)
     lane.send("doomed")
-    (begun,) = wait_until(lambda: lane.events("begin"), 10)
+    (begun,) = wait_until(lambda: lane.events("begin"), 30)
     os.kill(int(begun[2]), signal.SIGKILL)
-    _, again = wait_until(lambda: len(lane.events("begin")) == 2 and lane.events("begin"), 10)
+    _, again = wait_until(lambda: len(lane.events("begin")) == 2 and lane.events("begin"), 30)
     first = spare_of(lane)
     assert first is not None
     first.kill()
-    wait_until(lambda: not psutil.pid_exists(int(again[2])), 5)
-    wait_until(lambda: lane.logged("spare_died"), 5)
+    wait_until(lambda: not psutil.pid_exists(int(again[2])), 30)
+    wait_until(lambda: lane.logged("spare_died"), 30)
     second = wait_until(lambda: (found := spare_of(lane)) and found.pid != first.pid and found, 15)
     assert second.is_running()
 
@@ -79,7 +79,7 @@ def test_a_spare_that_an_import_gave_a_thread_forks_nothing_and_says_so(supervis
     lane = supervise(app=threaded)
     lane.ready(1)
     lane.send("doomed")
-    (begun,) = wait_until(lambda: lane.events("begin"), 10)
+    (begun,) = wait_until(lambda: lane.events("begin"), 30)
     os.kill(int(begun[2]), signal.SIGKILL)
     (line, *_) = wait_until(lambda: lane.logged("spare_has_threads"), 15)
     assert "x" in line

@@ -39,7 +39,7 @@ def page(lane: Running, name: str) -> tuple[int, str]:
 def test_a_lane_is_ready_when_it_consumes_and_not_while_its_child_is_stopped(supervise: Supervise) -> None:
     lane = supervise()
     lane.ready(1)
-    wait_until(lambda: page(lane, "readyz") == (200, "ok\n"), 10)
+    wait_until(lambda: page(lane, "readyz") == (200, "ok\n"), 30)
     (child,) = lane.children()
     os.kill(child, signal.SIGSTOP)
     try:
@@ -48,7 +48,7 @@ def test_a_lane_is_ready_when_it_consumes_and_not_while_its_child_is_stopped(sup
         assert page(lane, "healthz") == (200, "ok\n")
     finally:
         os.kill(child, signal.SIGCONT)
-    wait_until(lambda: page(lane, "readyz") == (200, "ok\n"), 10)
+    wait_until(lambda: page(lane, "readyz") == (200, "ok\n"), 30)
 
 
 def test_a_child_is_reported_by_its_supervisor_also_when_it_is_stopped(
@@ -57,7 +57,7 @@ def test_a_child_is_reported_by_its_supervisor_also_when_it_is_stopped(
     lane = supervise()
     lane.ready(1)
     lane.send("running")
-    wait_until(lambda: lane.events("begin"), 10)
+    wait_until(lambda: lane.events("begin"), 30)
     (child,) = lane.children()
     os.kill(child, signal.SIGSTOP)
 
@@ -66,7 +66,7 @@ def test_a_child_is_reported_by_its_supervisor_also_when_it_is_stopped(
         return found if len(found) == 2 and found[1].jobs else []
 
     try:
-        supervisor, worker = wait_until(reports, 10)
+        supervisor, worker = wait_until(reports, 30)
         assert (supervisor.kind, supervisor.pid) == ("supervisor", lane.process.pid)
         assert (worker.kind, worker.pid, worker.phase) == ("worker", child, "serving")
         (job,) = worker.jobs
@@ -82,12 +82,12 @@ def test_a_draining_lane_is_not_ready_and_says_so(
     lane = supervise()
     lane.ready(1)
     lane.send("running")
-    wait_until(lambda: lane.events("begin"), 10)
+    wait_until(lambda: lane.events("begin"), 30)
     lane.process.terminate()
-    wait_until(lambda: page(lane, "readyz") == (503, "the lane drains\n"), 10)
+    wait_until(lambda: page(lane, "readyz") == (503, "the lane drains\n"), 30)
     assert page(lane, "healthz") == (200, "ok\n")
     wait_until(
-        lambda: [one.phase for one in present(redis_client, namespace) if one.kind == "supervisor"] == [DRAINING], 5
+        lambda: [one.phase for one in present(redis_client, namespace) if one.kind == "supervisor"] == [DRAINING], 30
     )
 
 
@@ -130,7 +130,7 @@ def child(tmp_path: Path) -> Iterator[Callable[..., Child]]:
         one.alone = alone  # else a spare would have forked it
         made.append(one)
         os.kill(one.pid, signal.SIGSTOP)
-        wait_until(one.is_stopped, 5)
+        wait_until(one.is_stopped, 30)
         one.board.phase_of_child, one.board.turned_at = ChildPhase.SERVING, clock.monotonic()
         return one
 
