@@ -8,8 +8,10 @@ refuses the row, and its message is tried again. On failure it raises what the d
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from types import MappingProxyType
 
 from sqlalchemy import select
@@ -25,6 +27,12 @@ class Categories:
 
     ids: Mapping[str, int]
     keywords: tuple[tuple[str, int], ...]
+
+    @cached_property
+    def fingerprint(self) -> int:
+        """A number (of 63 bits) that other keywords do not have, whatever they stand for."""
+        words = "\0".join(sorted({keyword for keyword, _ in self.keywords}))
+        return int.from_bytes(hashlib.sha256(words.encode()).digest()[:8], "big") >> 1
 
     def find(self, text: str) -> int | None:
         """The id of the first category that has a keyword in the text; None if none has."""

@@ -19,11 +19,10 @@ from __future__ import annotations
 import os
 import threading
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
-from functools import cache
 from pathlib import Path
 from typing import Literal
 
@@ -150,12 +149,16 @@ def _take(broker: FleetBroker, quota: Quota, holder: Holder, held: str) -> None:
         granted = 1
     if not granted:
         raise NoPlace(quota, people, batch)
-    _holding().add(broker, quota, holder, held)
+    _holding.add(broker, quota, holder, held)
 
 
 def _give_back(broker: FleetBroker, quota: Quota, held: str) -> None:
     """Not granted, it is nobody's; a reply that was lost may have been a grant."""
-    _holding().drop(held)
+    _holding.drop(held)
+    _free(broker, quota, held)
+
+
+def _free(broker: FleetBroker, quota: Quota, held: str) -> None:
     try:
         _call(broker, quota, "free", held)
     except redis.RedisError as error:
@@ -182,6 +185,10 @@ class _Holding:
     """The places of this process, and the thread that renews them for as long as there are any."""
 
     def __init__(self) -> None:
+        self.begin_anew()
+
+    def begin_anew(self) -> None:
+        """As a forked process has to: places, and the thread, are its parent's."""
         self._lock = threading.Lock()
         self._held: dict[str, _Held] = {}
         self._renews = False
@@ -212,15 +219,19 @@ class _Holding:
                 for held, one in self._held.items():
                     of_quota.setdefault((one.broker, one.quota), []).extend((one.holder, held))
             for (broker, quota), places in of_quota.items():
-                try:
-                    _call(broker, quota, "keep", *places)
-                except redis.RedisError as error:
-                    log.warning("quota_unanswered", quota=quota.name, error=repr(error))
+                self._keep(broker, quota, places)
+
+    def _keep(self, broker: FleetBroker, quota: Quota, places: Sequence[str]) -> None:
+        """Renew places, given as holder and id in turn; one that was given back meanwhile is not held again."""
+        try:
+            _call(broker, quota, "keep", *places)
+        except redis.RedisError as error:
+            log.warning("quota_unanswered", quota=quota.name, error=repr(error))
+        with self._lock:
+            over = [held for held in places[1::2] if held not in self._held]
+        for held in over:
+            _free(broker, quota, held)
 
 
-@cache
-def _holding() -> _Holding:
-    return _Holding()
-
-
-os.register_at_fork(after_in_child=_holding.cache_clear)  # places, and the thread, are the parent's
+_holding = _Holding()  # made here: two threads that hold their first places at once would make one each
+os.register_at_fork(after_in_child=_holding.begin_anew)

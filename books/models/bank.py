@@ -80,9 +80,10 @@ class Transaction(Base):
 
     `stored_by` is the message that stored it first, `categorized_by` is `rule` or `model`.
 
-    While it has no category, `sorting_message` is the message that has taken it to sort it, alone until `sorting_until`
-    (real time); `sorting_tries` counts how often the model was asked. `unsorted_because` says why nobody tries any
-    more: a person sorts it.
+    While it has no category, `unmatched_by` is the fingerprint of the keywords of which none was found in it.
+    `sorting_message` is the message that has taken it to ask the model, alone until `sorting_until` (real time), and
+    `sorting_delivery` which delivery of it; `sorting_tries` counts how often the model was asked. `unsorted_because`
+    says why nobody tries any more: a person sorts it.
     """
 
     __tablename__ = "transactions"
@@ -91,6 +92,7 @@ class Transaction(Base):
         Index(
             "ix_transactions_to_sort",
             "account_id",
+            "unmatched_by",
             "id",
             postgresql_where=text("category_id IS NULL AND unsorted_because IS NULL"),
         ),
@@ -113,7 +115,9 @@ class Transaction(Base):
     remittance: Mapped[str]
     category_id: Mapped[int | None] = mapped_column(ForeignKey("categories.id"))
     categorized_by: Mapped[str | None]
+    unmatched_by: Mapped[int | None]
     sorting_message: Mapped[str | None]
+    sorting_delivery: Mapped[str | None]
     sorting_until: Mapped[datetime | None]
     sorting_tries: Mapped[int] = mapped_column(default=0, server_default="0")
     unsorted_because: Mapped[str | None]

@@ -43,8 +43,8 @@ _MILLION = (
     """,
     """
     INSERT INTO transactions
-        (account_id, external_id, booked, booking_date, amount_cents, currency, remittance, stored_by)
-    SELECT a.id, 'r' || n, true, date '2026-03-01', -100, 'EUR', 'x', 'm'
+        (account_id, external_id, booked, booking_date, amount_cents, currency, remittance, stored_by, unmatched_by)
+    SELECT a.id, 'r' || n, true, date '2026-03-01', -100, 'EUR', 'x', 'm', CASE WHEN n % 2 = 0 THEN :keywords END
     FROM bank_accounts a, generate_series(1, 100) n
     """,
     """
@@ -128,15 +128,19 @@ def _p95(seconds: list[float]) -> float:
 
 
 def _queries() -> None:
+    known = categories.current()
+    of = {"keywords": known.fingerprint}
     with database().connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
         connection.execute(text("TRUNCATE transactions, attachments, backlog_turns CASCADE"))
         for statement in _MILLION:
-            connection.execute(text(statement))
-    whose = {"last": "customer 2500", "size": 20}
-    shares = {"customers": [f"customer {number}" for number in range(20)], "share": 1}
+            connection.execute(text(statement), of if ":keywords" in statement else {})
+    whose = {**of, "last": "customer 2500", "size": 20}
+    shares = {**of, "customers": [f"customer {number}" for number in range(20)], "share": 1}
     for name, query, given in (
-        ("whose turn it is, of rows to be sorted", categorizing._WHOSE, whose),
-        ("their rows", categorizing._SHARES, shares),
+        ("whose turn it is, of rows that keywords were not tried on", categorizing._UNTRIED[0], whose),
+        ("their rows", categorizing._UNTRIED[1], shares),
+        ("whose turn it is, of rows for the model", categorizing._UNMATCHED[0], whose),
+        ("their rows", categorizing._UNMATCHED[1], shares),
     ):
         with session() as s:
             s.execute(query, given)
@@ -148,7 +152,10 @@ def _queries() -> None:
         ("rows to be sorted counted", categorizing.backlog),
         ("documents counted", attachments.backlog),
         ("the next document found", lambda: turns.step("a benchmark", attachments.DOCUMENTS._behind)),
-        ("twenty rows to be sorted taken", lambda: len(categorizing._take(20, "a benchmark", categories.current())[1])),
+        (
+            "twenty rows to be sorted taken",
+            lambda: len(categorizing._take(20, "a benchmark", "its delivery", known)[1]),
+        ),
     ):
         call()  # statements are compiled, connections are there
         began = time.perf_counter()

@@ -46,6 +46,27 @@ _BATCHES = """
 """
 
 
+def test_what_sorting_remembers_is_added_empty_and_its_rows_are_found_by_account_before_and_after(
+    database_url: str,
+) -> None:
+    index = text("SELECT indexdef FROM pg_indexes WHERE indexname = 'ix_transactions_to_sort'")
+    with create_engine(psycopg_url(database_url)).connect() as connection:
+        config = _config(ROOT)
+        config.attributes["connection"] = connection
+        for step, revision, columns in (
+            (command.upgrade, "books_0009", "(account_id, unmatched_by, id)"),
+            (command.downgrade, "books_0008", "(account_id, id)"),
+            (command.upgrade, "books_0009", "(account_id, unmatched_by, id)"),
+        ):
+            step(config, revision)
+            connection.commit()
+            assert columns in (connection.scalar(index) or "")
+        nullable = """
+            SELECT is_nullable FROM information_schema.columns WHERE column_name IN ('sorting_delivery', 'unmatched_by')
+        """
+        assert connection.scalars(text(nullable)).all() == ["YES", "YES"]
+
+
 def test_a_batch_from_before_gets_the_state_that_its_files_say_and_loses_it_on_the_way_back(database_url: str) -> None:
     def alembic(step: Callable[[Config, str], None], revision: str) -> None:
         config = _config(ROOT)

@@ -12,10 +12,12 @@ from uuid import uuid4
 import pytest
 from dramatiq import Message
 from dramatiq.middleware import Shutdown
-from sqlalchemy import func, select, text, update
+from sqlalchemy import TextClause, func, select, text, update
 
 from books import categories, categorizing, clients
+from books.categories import Categories
 from books.models import AccountStatus, BacklogTurn, BankAccount, Category, Transaction
+from fleet import wire
 from fleet.app import process_broker
 from fleet.broker import FleetBroker, keys
 from fleet.quota import Quota, place
@@ -82,7 +84,7 @@ def chunk(size: int = 20, token: str = "m1") -> bool:
 
 def taken(size: int, token: str) -> list[int]:
     """The rows that a chunk of this message takes to ask for."""
-    return categorizing._take(size, token, categories.current())[1]
+    return categorizing._take(size, token, f"a delivery of {token}", categories.current())[1]
 
 
 def asked(world: Any) -> list[str]:
@@ -154,6 +156,45 @@ def test_a_model_that_is_away_ends_the_chunk_and_costs_no_row_a_try(account: int
     assert not chunk(), "the chain ends, and is begun again in a minute"
     assert world.count("chat/completions") == 1, "the next row is not asked for"
     assert [(now(row).sorting_tries, now(row).sorting_message) for row in rows] == [(0, None)] * 3
+
+
+def test_keyword_rows_behind_those_for_a_model_that_is_away_are_sorted_all_the_same_and_then_the_others(
+    account: int, world: Any
+) -> None:
+    others = [add(account, f"Kontoführung {number}") for number in range(30)]
+    by_keyword = [add(account, f"Tankstelle {number}") for number in range(60)]
+    world.reply = lambda *_: (503, {"error": {"message": "overloaded"}})
+    for number in range(9):  # 30 rows are found to have no keyword, and 60 are sorted
+        chunk(10, token=f"m{number}")
+    assert {sorted_into(row) for row in by_keyword} == {("Fuel and vehicles", "rule")}
+    assert {now(row).sorting_tries for row in others} == {0}
+    world.reply = says("Bank fees")
+    for number in range(3):
+        assert chunk(10, token=f"m{number}")
+    assert {sorted_into(row) for row in others} == {("Bank fees", "model")}
+
+
+def test_keywords_are_not_tried_again_on_a_row_until_they_change(
+    account: int, world: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    row = add(account, "Kontoführung")
+    world.reply = lambda *_: (503, {"error": {"message": "overloaded"}})
+    known, tried = categories.current(), list[str]()
+
+    class Counting(Categories):
+        def find(self, text: str) -> int | None:
+            tried.append(text)
+            return super().find(text)
+
+    monkeypatch.setattr(categories, "current", lambda: Counting(known.ids, known.keywords))
+    for _ in range(3):
+        chunk()
+    assert tried == ["Kontoführung"]
+    more = (*known.keywords, ("kontoführung", known.ids["Bank fees"]))
+    monkeypatch.setattr(categories, "current", lambda: Counting(known.ids, more))
+    chunk()
+    assert tried == ["Kontoführung"] * 2
+    assert sorted_into(row) == ("Bank fees", "rule")
 
 
 def test_a_rate_limit_parks_the_model_for_everybody(account: int, world: Any) -> None:
@@ -260,6 +301,25 @@ def test_a_chunk_that_is_cut_off_gives_its_rows_back(account: int) -> None:
     assert (now(row).sorting_message, now(row).sorting_until) == (None, None)
 
 
+def test_after_a_soft_deadline_only_what_that_delivery_took_is_given_back(account: int) -> None:
+    row = add(account, "Kontoführung")
+    assert taken(1, "m1") == [row]
+    late: Message[None] = Message("q", "a", (), {}, {wire.DELIVERY: "an earlier delivery"}, message_id="m1")
+    categorizing.categorizing_lost(late, "timed out")
+    assert now(row).sorting_delivery == "a delivery of m1"
+    late.options[wire.DELIVERY] = "a delivery of m1"
+    categorizing.categorizing_lost(late, "timed out")
+    assert (now(row).sorting_message, now(row).sorting_delivery, now(row).sorting_until) == (None, None, None)
+
+
+def test_rows_that_the_release_before_took_are_the_next_deliverys(account: int, world: Any) -> None:
+    row = add(account, "Kontoführung")
+    killed(row, "m1")  # it knew of no deliveries
+    world.reply = says("Bank fees")
+    assert chunk(token="m1")
+    assert sorted_into(row)[1] == "model"
+
+
 def test_a_drain_gives_the_rows_back_and_is_no_try(account: int, world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     rows = [add(account, f"Kontoführung {number}") for number in range(2)]
 
@@ -308,14 +368,17 @@ def test_the_plan_finds_rows_by_index_however_many_there_are(account: int) -> No
     """Rows of many customers: nothing is read but what is taken."""
     with session() as s:
         fill(s, customers=200, rows=40)
-    for query, given in (
-        (categorizing._WHOSE, {"last": "", "size": 20}),
-        (categorizing._SHARES, {"customers": ["customer 1", "customer 2"], "share": 10}),
-    ):
-        with session() as s:
-            plan = "\n".join(s.scalars(text(f"EXPLAIN {query.text}"), given))
-        assert "ix_transactions_to_sort" in plan, plan
-        assert "Seq Scan on transactions" not in plan, plan
+    for whose, shares in (categorizing._UNTRIED, categorizing._UNMATCHED):
+        some = {"customers": ["customer 1", "customer 2"], "share": 10}
+        indexed(whose, {"last": "", "size": 20, "keywords": 7})
+        indexed(shares, {**some, "keywords": 7})
+
+
+def indexed(query: TextClause, given: dict[str, Any]) -> None:
+    with session() as s:
+        plan = "\n".join(s.scalars(text(f"EXPLAIN {query.text}"), given))
+    assert "ix_transactions_to_sort" in plan, plan
+    assert "Seq Scan on transactions" not in plan, plan
 
 
 def fill(s: Any, *, customers: int, rows: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Iterator
 from datetime import timedelta
@@ -19,6 +20,8 @@ from fleet.clock import clock
 from fleet.storage import session
 from tests.books.hosts import Host, hosts
 from tests.books.test_agent_runs import completion, now
+from tests.books.test_categorizing import account_of, add, sorted_into
+from tests.books.test_categorizing import now as transaction
 from tests.waiting import wait_until
 
 LANE = "agent_batch"
@@ -129,3 +132,49 @@ def test_a_zombie_whose_budget_ended_meanwhile_does_not_end_the_row_that_its_mes
     model.answer(2, "what the heir heard")
     wait_until(lambda: now(row_id).status == RunStatus.PREPARED, 20)
     wait_until(lambda: zombie.counted(STALE) == 1, 30)
+
+
+@pytest.fixture
+def two_sorting(environment: object, migrated: object, model: Model, tmp_path: Path) -> Iterator[list[Host]]:
+    with hosts(tmp_path, "transaction_postprocess", 2, FLEET_LOST_AFTER="PT3S") as started:
+        yield started
+
+
+def says(category: str) -> str:
+    return json.dumps({"category": category})
+
+
+def test_a_zombies_rows_are_the_second_deliverys_and_it_neither_asks_for_them_nor_frees_them(
+    environment: Any, model: Model, two_sorting: list[Host]
+) -> None:
+    account = account_of("c")
+    rows = [add(account, f"Kontoführung {number}") for number in range(3)]
+    sender = FleetBroker(url=environment.redis_url, namespace=environment.namespace)
+    message: Message[None] = Message("transaction_postprocess", "categorize_uncategorized_transactions", (), {}, {})
+    sender.enqueue(message)
+    sender.client.close()
+
+    def held() -> set[tuple[str | None, str | None]]:
+        return {(row.sorting_message, row.sorting_delivery) for row in map(transaction, rows)}
+
+    wait_until(lambda: model.asked(1), 20)
+    ((_, first),) = held()
+    assert first is not None
+    worker, _, _ = first.partition(":")
+    (zombie,) = [host for host in two_sorting if any(worker in line for line in host.logged("worker_ready"))]
+    zombie.stand_still()
+    wait_until(lambda: model.asked(2), 30)
+    ((taken_by, heir),) = held()
+    assert (taken_by, heir != first) == (message.message_id, True)
+
+    zombie.go_on()
+    model.answer(1, says("Travel"))
+    wait_until(lambda: zombie.counted('fleet_stale_writes_total{table="transactions"}') == 1, 20)
+    wait_until(lambda: zombie.logged("end_was_stale"), 20)  # its chunk has ended
+    assert held() == {(message.message_id, heir)}
+    assert [transaction(row).sorting_tries for row in rows] == [2, 0, 0]
+    for number in (2, 3, 4):
+        model.answer(number, says("Bank fees"))
+    wait_until(lambda: all(transaction(row).categorized_by for row in rows), 20)
+    assert [sorted_into(row) for row in rows] == [("Bank fees", "model")] * 3
+    assert not model.asked(5)

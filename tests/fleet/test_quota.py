@@ -58,6 +58,34 @@ for one in held:
 sys.stdin.read()
 """
 
+FIRST_PLACES = """
+import threading
+from datetime import timedelta
+from types import MappingProxyType
+from fleet import quota
+from fleet.app import process_broker
+from fleet.quota import Quota
+from tests.waiting import wait_until
+quota.LEASE = timedelta(seconds=0.9)
+four = Quota("model", places=4, reserve=1, because="the provider's tier answers four at once")
+process_broker().quotas = MappingProxyType({"model": four})
+made, both, held = quota._Holding.__init__, threading.Barrier(2), threading.Barrier(2)
+def slowly(self):
+    both.wait(10)
+    made(self)
+quota._Holding.__init__ = slowly
+def call():
+    with quota.place("model", people=False):
+        held.wait(10)
+threads = [threading.Thread(target=call) for _ in range(2)]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+wait_until(lambda: "quota" not in [thread.name for thread in threading.enumerate()], 10)
+print("over")
+"""
+
 
 @pytest.fixture
 def broker(environment: Environment, monkeypatch: pytest.MonkeyPatch) -> FleetBroker:
@@ -181,6 +209,72 @@ def test_a_process_that_stood_still_is_counted_again_when_it_wakes(broker: Fleet
         wait_until(lambda: held(broker) == (0, 4))
         with pytest.raises(NoPlace):
             quota.place("model", people=False).__enter__()
+
+
+def renewals_are_over() -> bool:
+    """Whether this process holds no place that it would renew."""
+    return "quota" not in [thread.name for thread in threading.enumerate()]
+
+
+def test_a_place_that_is_given_back_between_a_renewal_and_its_list_stays_free(
+    broker: FleetBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wait_until(renewals_are_over)
+    monkeypatch.setattr(quota, "LEASE", timedelta(seconds=30))  # it does not lapse meanwhile
+    monkeypatch.setattr(quota, "_RENEWALS_A_LEASE", 300)
+    call, verbs, job = quota._call, list[str](), ExitStack()
+
+    def between(broker: FleetBroker, some: Quota, verb: str, *more: str) -> tuple[int, int, int]:
+        if verb == "keep":
+            job.close()
+        verbs.append(verb)
+        return call(broker, some, verb, *more)
+
+    monkeypatch.setattr(quota, "_call", between)
+    job.enter_context(quota.place("model", people=False))
+    wait_until(renewals_are_over)
+    assert verbs[:3] == ["take", "free", "keep"]
+    assert held(broker) == (0, 0)
+
+
+def test_of_two_threads_that_take_their_process_s_first_places_at_once_none_renews_for_ever(
+    broker: FleetBroker,
+) -> None:
+    child = subprocess.run(
+        [sys.executable, "-c", FIRST_PLACES],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+        timeout=60,
+    )
+    assert child.stdout.split() == ["over"]
+    assert held(broker) == (0, 0)
+
+
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+def test_a_forked_process_renews_its_own_places_and_none_of_its_parents(
+    broker: FleetBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    call, renewed = quota._call, list[str]()
+
+    def seen(broker: FleetBroker, some: Quota, verb: str, *more: str) -> tuple[int, int, int]:
+        renewed.extend(more if verb == "keep" else ())
+        return call(broker, some, verb, *more)
+
+    with quota.place("model", people=True):
+        monkeypatch.setattr(quota, "_call", seen)
+        pid = os.fork()
+        if pid == 0:
+            code = 1
+            try:
+                with quota.place("model", people=False):
+                    wait_until(lambda: len(renewed) > 3)
+                code = 0 if "people" not in renewed[-4:] else 2
+            finally:
+                os._exit(code)
+        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+        assert held(broker)[0] == 1
 
 
 def test_while_redis_is_away_people_call_uncounted_and_batch_gets_no_place(
