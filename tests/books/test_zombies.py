@@ -136,7 +136,7 @@ def test_a_zombie_whose_budget_ended_meanwhile_does_not_end_the_row_that_its_mes
 
 @pytest.fixture
 def two_sorting(environment: object, migrated: object, model: Model, tmp_path: Path) -> Iterator[list[Host]]:
-    with hosts(tmp_path, "transaction_postprocess", 2, FLEET_LOST_AFTER="PT3S") as started:
+    with hosts(tmp_path, *["transaction_postprocess"] * 2, FLEET_LOST_AFTER="PT3S") as started:
         yield started
 
 
