@@ -1,7 +1,7 @@
 """The night's crashes, all SIGKILL: the leading beat, and the child of the bank lane, twice, at its worst moments.
 
 The first is when the child holds both a job that has committed work and one that has not. After the kill, the rows say
-which jobs it held; each must be claimed anew within 10 s. The second is while several charges are on their way to the
+which jobs it held; each must be claimed anew within 20 s. The second is while several charges are on their way to the
 payment gateway: which of them it has, nobody in the house knows then. Where no such moment is seen, none is made.
 """
 
@@ -26,7 +26,9 @@ from fleet.workers.presence import Report, present
 log = get_logger(__name__)
 
 LANE = "transaction_sync"
-RESTART_LIMIT = timedelta(seconds=10)
+RESTART_LIMIT = timedelta(seconds=20)
+"""Real time. All that the process held are suspects, and run sixteen at once: 128 syncs of a second or so each are
+eight rounds, 9 to 12 s on two cores. That one message is there again within ten seconds has a test of its own."""
 _CHARGES_FROM, _CHARGES_UNTIL = at(5, 30), at(6, 30)
 _CHARGES_AT_LEAST = 3
 

@@ -92,7 +92,7 @@ class OwnRedis:
 
     def answers(self) -> bool:
         try:
-            with self.client as client:
+            with redis.Redis(port=self.port, retry=Retry(NoBackoff(), 0), socket_timeout=2) as client:
                 return bool(client.ping())
         except redis.RedisError:
             return False
