@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 EntryArgument = Annotated[str, typer.Argument(metavar="ENTRY", help="An elastic entry, as `fleet balance` shows it.")]
-UntilArgument = Annotated[str, typer.Argument(metavar="UNTIL", help="HH:MM in the entry's zone, its deadline at most.")]
+UntilArgument = Annotated[str, typer.Argument(metavar="UNTIL", help="HH:MM in the entry's zone, of this night.")]
 BecauseOption = Annotated[str, typer.Option("--because", help="Why, in words; it stands in the audit.")]
 ByOption = Annotated[str | None, typer.Option("--by", help="Who; without, this user on this host.")]
 
@@ -67,7 +67,7 @@ def off(context: typer.Context, because: BecauseOption, by: ByOption = None) -> 
 def hold(
     context: typer.Context, entry: EntryArgument, until: UntilArgument, because: BecauseOption, by: ByOption = None
 ) -> None:
-    """Let no chain of an entry begin another chunk until a time of this night, its deadline at the latest."""
+    """Let no chain of an entry begin another chunk until a time: to its deadline, or behind it to its night's end."""
     declared = _entry(context, entry, because)
     who = by or audit.own_user()
     ends = _instant(declared, until)
