@@ -3,7 +3,8 @@
 A chunk ends with its number of rows, with an empty backlog, after two minutes (so that what a person just uploaded need
 not wait for longer), with half of its soft budget (so that a row which then times out is itself to blame), and when
 nobody answers: a model that is parked, away, or without a place for batch is not asked for the next row either. Its
-rows wait in the backlog; the balancer begins the chain again in a minute.
+rows wait in the backlog; the balancer begins the chain again in a minute. It also ends where its row is no longer its
+own: its message was delivered again while this worker stood still, and that delivery goes on.
 
 A bad row never ends a chunk. It is tried again at its customer's next turn, and after `MOST_TRIES` it is parked: it
 ends `failed`, and says why. A chunk that is killed held one row: its message, which comes again, takes that row first;
@@ -24,7 +25,7 @@ from sqlalchemy import ColumnElement, func, select
 from sqlalchemy.orm import Session
 
 from books import turns
-from books.leasing import Hold, Then, take
+from books.leasing import Hold, LeaseLost, Then, take
 from books.model import ModelUnavailable
 from books.models import AgentRun, Attachment
 from fleet import deadline, parking
@@ -53,7 +54,7 @@ def passes(error: Exception) -> bool:
 
 @dataclass
 class Chunk:
-    """Up to `size` rows of the backlog `name`; `away` holds why it was ended early, if nobody answered."""
+    """Up to `size` rows of the backlog `name`; `away` holds why it was ended early, if it was."""
 
     name: str
     size: int
@@ -70,7 +71,8 @@ class Chunk:
             try:
                 work(row)
             except Exception as error:
-                if passes(error):
+                # Another delivery of the message has the row, and what this one would take next are that one's rows.
+                if passes(error) or isinstance(error, LeaseLost):
                     self.away.append(error)
                 raise
 

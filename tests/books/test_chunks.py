@@ -145,6 +145,23 @@ def test_what_a_killed_chunk_was_reading_is_read_first_when_its_message_comes_ag
     assert read == ["a", "z", "b"]
 
 
+def test_a_chunk_whose_row_went_to_the_next_delivery_leaves_that_one_its_rows(
+    read: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reading, other, text_of = old("a"), old("b"), documents.read
+    heirs: list[Hold[Attachment] | None] = []
+
+    def stands_still(path: Any) -> DocumentText:
+        heirs.append(take(Attachment, reading, message="m1", claimable=(QUEUED,)))
+        return text_of(path)
+
+    monkeypatch.setattr(documents, "read", stands_still)
+    assert attachments.extract_backlog(2, token="m1") == (False, 0)
+    (heir,) = heirs
+    assert heir is not None and now(reading).lease_token == heir.token
+    assert (read, now(other).status) == (["a"], QUEUED)
+
+
 def test_the_janitor_puts_what_a_vanished_chunk_held_back_into_the_backlog_without_a_message(read: list[str]) -> None:
     row = old("a")
     assert take(Attachment, row, message="m1", claimable=(QUEUED,)) is not None
