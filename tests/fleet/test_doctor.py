@@ -185,7 +185,7 @@ def test_connections_that_lanes_open_are_reckoned_against_what_there_are(app: Ap
     many = replace(app, lanes=tuple(replace(lane, processes=10) for lane in app.lanes))
     assert "lanes open up to" in told(doctor_postgres.examine(engine, many, 16), "problem")
     assert doctor_postgres.needed(app, 16)["transaction_sync"] == 1 * (16 + 1) + 1
-    assert doctor_postgres.needed(app, 16)["transaction_postprocess"] == 4 * (2 + 1) + 1
+    assert doctor_postgres.needed(app, 16)["transaction_postprocess"] == 2 * (3 + 1) + 1
     engine.dispose()
 
 
