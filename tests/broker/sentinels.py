@@ -77,8 +77,15 @@ class Watched:
 
     def promoted(self, seconds: float = 15) -> float:
         """Wait until the replica is a master; the monotonic instant at which it was seen to be one."""
-        with self.replica.client as replica:
-            wait_until(lambda: replica.role()[0] in (b"master", "master"), seconds)
+
+        def is_master() -> bool:
+            with self.replica.client as replica:
+                try:
+                    return bool(replica.role()[0] in (b"master", "master"))
+                except redis.ConnectionError:  # who promotes it closes its connections
+                    return False
+
+        wait_until(is_master, seconds)
         return time.monotonic()
 
     def stop(self) -> None:
