@@ -46,6 +46,7 @@ def limits() -> list[Middleware]:
 
 
 @THREAD_DIES
+@pytest.mark.alone
 def test_a_time_limit_that_strikes_in_an_after_hook_loses_stocks_message_and_thread_and_none_of_ours(
     redis_url: str, redis_client: redis.Redis, namespace: str, stations: Keep
 ) -> None:
