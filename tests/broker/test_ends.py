@@ -41,7 +41,7 @@ class SlowOnce(Middleware):
 
 def limits() -> list[Middleware]:
     """After a job they are called from last to first: the limit is still armed while the slow one runs."""
-    limit = TimeLimit(time_limit=100, interval=10)  # type: ignore[no-untyped-call]
+    limit = TimeLimit(time_limit=500, interval=10)  # type: ignore[no-untyped-call]
     return [limit, Retries(min_backoff=1, max_backoff=2), SlowOnce()]  # type: ignore[no-untyped-call]
 
 
