@@ -90,6 +90,16 @@ def test_the_night_so_far_is_what_is_on_record(app: App, broker: FleetBroker, re
     assert [row.lane for row in found.rows] == [lane.name for lane in app.lanes]
 
 
+def test_the_rest_of_tonight_is_planned_by_the_weeks_before_and_not_by_tonights_runs_alone(
+    app: App, broker: FleetBroker
+) -> None:
+    now = clock.now().replace(hour=18, minute=0, second=0, microsecond=0)  # its slot is at night, still to come
+    for nights in range(1, 4):
+        ran(broker, "nightly_audit", 40 * MINUTE, now - nights * 24 * HOUR)
+    ran(broker, "nightly_audit", MINUTE, now - HOUR)  # by hand
+    assert ("scheduled", 40 * MINUTE) in segments(tonight(app, broker, now), "nightly_audit")
+
+
 def test_an_entry_whose_actor_is_gone_is_left_out(app: App) -> None:
     gone = Entry("gone", cron="0 1 * * *", expires=HOUR, because="it ran in an older release")
     assert "gone" not in {one.entry.name for one in known(App(app.root, app.actors, app.lanes, (gone,)), {})}
