@@ -153,13 +153,17 @@ class _Outage:
             log.error("outbox_not_sent", error=brief(error), rows=rows, instead="the relay sends them")
 
     def over(self, broker: FleetBroker) -> None:
-        with self._lock:
-            known = self._until.pop(broker, None)
-        if known is not None:
+        if self.forget(broker):
             log.warning("outbox_sends_again")
+
+    def forget(self, broker: FleetBroker) -> bool:
+        """Whether there was one; for another server than the one that did not answer it means nothing."""
+        with self._lock:
+            return self._until.pop(broker, None) is not None
 
 
 _outage = _Outage()
+forget_outage = _outage.forget
 
 
 def _send(engine: Engine, broker: FleetBroker, ids: list[int]) -> None:

@@ -61,6 +61,7 @@ class JobsFailed(FleetError):
 
 def forget_settings() -> None:
     """Drop everything this process cached of its environment, its connections included."""
+    from fleet.outbox import forget_outage
     from fleet.storage import engine as storage
     from fleet.storage import reference
 
@@ -74,6 +75,7 @@ def forget_settings() -> None:
     broker = application.process_broker()
     for name in ("client", "scripts", "own_scripts", "namespace"):
         broker.__dict__.pop(name, None)
+    forget_outage(broker)
 
 
 class Jobs:

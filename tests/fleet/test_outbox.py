@@ -18,11 +18,13 @@ from sqlalchemy.orm import Session, scoped_session, sessionmaker
 
 from fleet import outbox
 from fleet.actor import FleetActor
+from fleet.app import process_broker
 from fleet.broker import keys
 from fleet.errors import MessageTooLarge
 from fleet.outbox import OutboxMissing
 from fleet.relay import relay
 from fleet.storage.engine import psycopg_url
+from fleet.testing import forget_settings
 from tests.fleet.post import QUEUE, Order, Post
 
 
@@ -287,3 +289,11 @@ def typed(actor: FleetActor[[int, str], None], s: Session) -> None:
     actor.send_on_commit(s, 1, "a")
     actor.send_on_commit(s, "a", 1)  # type: ignore[arg-type]
     actor.send_on_commit(s, 1)  # type: ignore[call-arg]
+
+
+def test_that_one_server_was_away_holds_off_no_send_to_the_next_that_this_process_is_configured_for() -> None:
+    broker = process_broker()
+    outbox._outage.found(broker, ConnectionError("away"), 1)
+    assert outbox._outage.holds_off(broker)
+    forget_settings()
+    assert not outbox._outage.holds_off(broker)

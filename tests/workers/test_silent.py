@@ -17,6 +17,7 @@ from tests.broker.station import QUEUE, Station
 from tests.broker.turns import Turns
 
 LOST_AFTER = timedelta(seconds=1)
+pytestmark = pytest.mark.alone  # a machine that stands still for a third of that begins every silence anew
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +14,8 @@ from tests.chaos.workers.lane import ChaosLane, alive, boards
 from tests.waiting import wait_until
 
 MEMORY_SLACK = 4 << 20
-SLACK = 4  # of what a child has while it lives; samples are taken while one starts
+SLACK = 4  # threads, descriptors and the like come and go while one lives
+AT_REST = 1.0  # seconds within which a child that starts makes a file, and one that goes takes one away
 SHORT_LIVED = 120  # seconds until a key expires that may stand for each child that went
 
 
@@ -32,6 +34,18 @@ class Sample:
             f"{self.descriptors} descriptors, {self.threads} threads, {len(self.files)} files, "
             f"{len(self.keys)} keys, {self.memory / (1 << 20):.1f} MiB"
         )
+
+
+def _at_rest(lane: ChaosLane, supervisor: psutil.Process) -> Sample:
+    """Once the next child has all its files and the last one has none."""
+
+    def unchanged() -> bool:
+        before = _private_files(lane, supervisor)
+        time.sleep(AT_REST)
+        return _private_files(lane, supervisor) == before
+
+    wait_until(unchanged)
+    return _sample(lane, supervisor)
 
 
 def _sample(lane: ChaosLane, supervisor: psutil.Process) -> Sample:
@@ -74,7 +88,7 @@ def test_recycled_children_leave_no_files_descriptors_keys_or_memory_behind(
         wait_until(lambda: not alive(run.pid), 30)  # noqa: B023
         if number % every == 0:
             wait_until(lambda: len(lane.children()) == 1, 10)
-            samples.append(_sample(lane, supervisor))
+            samples.append(_at_rest(lane, supervisor))
             say(f"after {number} children: {samples[-1]}")
     lane.until_settled(10)
 
@@ -82,10 +96,8 @@ def test_recycled_children_leave_no_files_descriptors_keys_or_memory_behind(
     assert len(lane.journal.runs()) == children == len(lane.journal.ended())
     assert (lane.dead(), lane.left()) == (set(), {})
     first, last = samples[0], samples[-1]
-    # A child has files from its start on: one sample has those of the next one already, and another has not.
-    early = max(len(sample.files) for sample in samples[: len(samples) // 2])
     assert last.descriptors <= first.descriptors + SLACK
     assert last.threads <= first.threads + SLACK
-    assert len(last.files) <= early + SLACK, sorted(last.files - first.files)
+    assert len(last.files) <= len(first.files) + SLACK, sorted(last.files - first.files)
     assert len(last.keys) <= len(first.keys) + SLACK, sorted(last.keys - first.keys)
     assert last.memory <= first.memory + MEMORY_SLACK
