@@ -1,10 +1,11 @@
 """Writes the reference from the code: `python -m tests.architecture.reference docs/reference.md`.
 
 Commands come from the command line itself, declarations and settings from their fields and the texts below them,
-metrics, keys and errors from the modules that hold them all, events from every call of a logger. A test compares the
-page with what would be written, so a change of any of them wants this command once more.
+metrics, keys and errors from the modules that hold them all, events from every call of a logger, the findings of
+`fleet check` from what its modules yield. A test compares the page with what would be written, so a change of any of
+them wants this command once more.
 
-Not guaranteed: an event whose name is put together at run time (see `words.py`).
+Not guaranteed: an event whose name is put together at run time (see `words.py`); a finding that is returned or raised.
 """
 
 from __future__ import annotations
@@ -33,15 +34,16 @@ HEAD = """# Reference
 
 Made from the code by `python -m tests.architecture.reference docs/reference.md`; edit that, not this. A test compares.
 
-[Commands](#commands) · [Declarations](#declarations) · [Settings](#settings) · [Metrics](#metrics) ·
-[Events](#events) · [Keys in Redis](#keys-in-redis) · [Errors](#errors)
+[Commands](#commands) · [Declarations](#declarations) · [Findings](#findings) · [Settings](#settings) ·
+[Metrics](#metrics) · [Events](#events) · [Keys in Redis](#keys-in-redis) · [Errors](#errors)
 """
+FOUND_BY_CHECK = ("check", "elastic_check", "graces", "memory_limits", "rolling")
 
 
 def page() -> str:
     """The whole page."""
-    parts = (HEAD, *_commands(), *_declarations(), *_settings(), *_metrics(), *_events(), *_keys(), *_errors())
-    return "\n".join(parts).rstrip() + "\n"
+    parts = (HEAD, *_commands(), *_declarations(), *_findings(), *_settings(), *_metrics(), *_events())
+    return "\n".join((*parts, *_keys(), *_errors())).rstrip() + "\n"
 
 
 def _table(head: Sequence[str], found: Iterable[Sequence[str]]) -> Iterator[str]:
@@ -109,6 +111,23 @@ def _functions(module: Any) -> Iterator[Sequence[str]]:
         here = getattr(function, "__module__", "") == module.__name__
         if callable(function) and here and not name.startswith("_") and not inspect.isclass(function):
             yield f"`{name}{_signature(function)}`", _first(function.__doc__)
+
+
+def _findings() -> Iterator[str]:
+    yield "## Findings\n"
+    yield "Of `fleet check`; the last file's by `--against MANIFEST`. At each … it says what was found.\n"
+    sources = [f"fleet/{name}.py" for name in FOUND_BY_CHECK]
+    found = ((said, f"`{source}`") for source in sources for said in _yielded(ROOT / source))
+    yield from _table(("it says", "judged in"), found)
+
+
+def _yielded(source: Path) -> Iterator[str]:
+    """The sentences that a module yields, in their order."""
+    yields = (node for node in ast.walk(ast.parse(source.read_text())) if isinstance(node, ast.Yield))
+    for node in sorted(yields, key=lambda one: one.lineno):
+        if isinstance(node.value, ast.JoinedStr):
+            parts = [str(part.value) if isinstance(part, ast.Constant) else "…" for part in node.value.values]
+            yield re.sub("…+", "…", "".join(parts)).replace("*", "\\*")
 
 
 def _settings() -> Iterator[str]:

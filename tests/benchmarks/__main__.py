@@ -29,6 +29,7 @@ from tests.benchmarks import (
     lookups,
     payloads,
     probing,
+    promises,
     relay,
     report,
     scaling,
@@ -47,6 +48,7 @@ CLAIMS: tuple[Claim, ...] = (
     drain.ONE_BY_ONE,
     sleepers.CLAIM,
     idle_queues.CLAIM,
+    *promises.CLAIMS,
 )
 _ALONE = {
     "backlogs": "a small customer beside another's 10,000 documents, and the queries over a million rows",

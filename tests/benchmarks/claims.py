@@ -21,9 +21,9 @@ class Stated:
 
 
 STATED = (
-    Stated("README.md", "a flood in one never starves another", "peers:flood"),
-    Stated("README.md", "hands each slot of a schedule to its lane exactly once", "peers:schedulers"),
-    Stated("README.md", "or a killed worker loses nothing", "peers:kill"),
+    Stated("README.md", "a flood in one never starves another", "flood"),
+    Stated("README.md", "hands each slot of a schedule to its lane exactly once", "schedulers"),
+    Stated("README.md", "or a killed worker loses nothing", "kill"),
     Stated("README.md", "in simulated nights its regret is 0 in the median, 2.4 at worst", "test:tests/nightsim"),
     Stated("README.md", "eight hours in two minutes", "make:night"),
     Stated("docs/console.md", "under 4 ms of its time", "console"),

@@ -78,7 +78,7 @@ class Claim:
     """A kind of work by name. `measure` does it once and returns figures by name.
 
     `pins_server` says that the server must be our own, since it is bound to a CPU; `wants_database` that it needs a
-    PostgreSQL too.
+    PostgreSQL too; `once` that it takes minutes, and is not repeated.
     """
 
     name: str
@@ -88,6 +88,7 @@ class Claim:
     higher_is_better: bool = False
     pins_server: bool = False
     wants_database: bool = False
+    once: bool = False
 
 
 @dataclass(frozen=True)
@@ -122,7 +123,7 @@ def play(claim: Claim, stage: Stage, rounds: int) -> Outcome:
     seen: dict[Contender, dict[str, list[float]]] = {contender: defaultdict(list) for contender in contenders}
     load = os.getloadavg()[0]
     print(f"\n{claim.name}: {claim.work} (load average {load:.2f})", flush=True)
-    for turn in range(rounds):
+    for turn in range(1 if claim.once else rounds):
         first = turn % len(contenders)
         for contender in contenders[first:] + contenders[:first]:
             figures = claim.measure(stage, contender)
@@ -130,7 +131,7 @@ def play(claim: Claim, stage: Stage, rounds: int) -> Outcome:
             for name, value in figures.items():
                 seen[contender][name].append(value)
             shown = ", ".join(f"{name} {_number(value)}" for name, value in figures.items())
-            print(f"  {turn + 1}/{rounds} {contender.label}: {shown}", flush=True)
+            print(f"  {turn + 1}. {contender.label}: {shown}", flush=True)
     lines = [_compare(claim, pair, name, seen) for pair in claim.compared for name in seen[pair.ours]]
     return Outcome(claim, load, lines)
 

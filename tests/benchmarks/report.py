@@ -27,8 +27,9 @@ def show(outcomes: Sequence[Outcome], client: redis.Redis, rounds: int) -> None:
     """Print the machine, the versions, and every line."""
     print(f"\n{_machine()}\n{_versions(client)}")
     print(
-        f"Medians of {rounds}, contenders in turn; lowest and highest in brackets. The ratio says how many times better"
-        " ours is.\nThe load average is the last minute's when a line began: what the lines before it did is in it.\n"
+        f"Medians of {rounds}, one of what takes minutes; contenders in turn; lowest and highest in brackets. The ratio"
+        " says how many times better ours is.\n"
+        "The load average is the last minute's when a line began: what the lines before it did is in it.\n"
     )
     cells = [_HEAD, *(line.cells() for outcome in outcomes for line in outcome.lines)]
     widths = [max(len(row[column]) for row in cells) for column in range(len(_HEAD))]

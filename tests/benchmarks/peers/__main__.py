@@ -27,7 +27,6 @@ from tests.benchmarks.peers.measures import MEASURES, Measure
 from tests.benchmarks.peers.stage import CONTENDERS, Contender, Failed, running
 
 Cell = dict[str, list[float]] | str
-_ONCE = ("kill", "schedulers")  # they take minutes, and say whether as much as how long
 
 
 def main() -> None:
@@ -67,7 +66,7 @@ def main() -> None:
 def _play(measure: Measure, contenders: list[Contender], url: str, folder: Path, rounds: int) -> dict[str, Cell]:
     found: dict[str, Cell] = {}
     print(f"{measure.name}: {measure.work} (load average {os.getloadavg()[0]:.2f})", flush=True)
-    for turn in range(1 if measure.name in _ONCE else rounds):
+    for turn in range(1 if measure.once else rounds):
         for contender in contenders[turn % len(contenders) :] + contenders[: turn % len(contenders)]:
             if isinstance(found.get(contender.label), str):
                 continue

@@ -20,6 +20,7 @@ class Peer:
         if queue not in self._made:
             huey = RedisHuey(f"{jobs.NAMESPACE}-{queue}", url=jobs.URL, results=False)
             self._made[queue] = huey, {name: huey.task(name=name)(body) for name, body in jobs.JOBS.items()}
+            huey.periodic_task(crontab(), name="every_minute")(jobs.tick)
         return self._made[queue]
 
     def send(self, queue: str, job: str, *args: Any) -> None:
@@ -36,7 +37,7 @@ class Peer:
         self._huey(queues[0])[0].create_consumer(workers=threads, periodic=False).run()
 
     def scheduler(self) -> None:
-        raise SystemExit(f"huey's entries go by the minute ({crontab.__name__})")
+        self._huey(driver.QUEUE)[0].create_consumer(workers=1, periodic=True).run()
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ import driver
 import jobs
 import redis
 from rq import Queue, SimpleWorker
+from rq.cron import CronScheduler
 
 connection = redis.Redis.from_url(jobs.URL)
 
@@ -34,7 +35,9 @@ class Peer:
         SimpleWorker([self._queue(name) for name in queues], connection=connection).work(logging_level="ERROR")
 
     def scheduler(self) -> None:
-        raise SystemExit("RQ's own scheduler has no entries by the second")
+        scheduler = CronScheduler(connection, logging_level="ERROR")
+        scheduler.register(jobs.tick, self._queue(driver.QUEUE).name, interval=1, result_ttl=0)
+        scheduler.start()
 
 
 if __name__ == "__main__":

@@ -27,7 +27,8 @@ class Contender:
     """One way to do the work. `environment` is a folder under `.venv/peers`, None for this process's own.
 
     `stated` says what of its settings is not the library's default, and why; it is printed beside the figures. One
-    without threads gets a process a thread, eight at most.
+    without threads gets a process a thread, eight at most. `entry_seconds` is the shortest time between two slots of an
+    entry that it can have.
     """
 
     label: str
@@ -36,7 +37,7 @@ class Contender:
     settings: dict[str, str] = field(default_factory=dict, hash=False)
     stated: str = ""
     has_threads: bool = True
-    has_scheduler: bool = True
+    entry_seconds: int = 1
 
     @property
     def python(self) -> str:
@@ -78,9 +79,8 @@ PEERS = (
         "rq_peer.py",
         "rq",
         has_threads=False,
-        has_scheduler=False,
         stated="SimpleWorker, as a Worker forks for each job, which would be what is measured; a process in place of "
-        "each thread, 8 at most; `result_ttl=0`",
+        "each thread, 8 at most; `result_ttl=0`; its CronScheduler, which it calls beta",
     ),
     Contender(
         "arq",
@@ -100,8 +100,8 @@ PEERS = (
         "huey",
         "huey_peer_app.py",
         "huey",
-        has_scheduler=False,
-        stated="thread workers; `results=False`; no periodic thread, as its entries go by the minute",
+        entry_seconds=60,
+        stated="thread workers; `results=False`; no periodic thread but in a scheduler, whose entries go by the minute",
     ),
     Contender(
         "saq", "saq_peer.py", "saq", stated="`concurrency` is the threads; `timeout=600` a job, as 10 s would cut some"
