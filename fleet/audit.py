@@ -73,14 +73,14 @@ def noting(broker: FleetBroker, *, who: str, what: str, subject: str, because: s
     told, write = Note(), partial(note, broker, who=who, what=what, subject=subject, because=because)
     try:
         yield told
-    except Exception as error:
+    except BaseException as error:  # Ctrl-C too
         if (after := _broken_off(told.after, error)) is not None:
             write(before=told.before, after=after)
         raise
     write(before=told.before, after=told.after)
 
 
-def _broken_off(done: str | None, error: Exception) -> str | None:
+def _broken_off(done: str | None, error: BaseException) -> str | None:
     why, lost = type(error).__name__, isinstance(error, _LOST)
     if done is not None:
         return f"broke off after {done}: {why}{', so that some more may be' if lost else ''}"

@@ -50,9 +50,11 @@ def run(
     if dry_run:
         _show(name, chores)
         return
-    done = janitor.run(name, chores)
-    said = f"{done.verdict}; {done.recovered:,} of {done.stuck:,} recovered, {done.failed:,} failed"
-    audit.note(process_broker(), who=audit.own_user(), what="janitor run", subject=name, because=because, after=said)
+    acts = audit.noting(process_broker(), who=audit.own_user(), what="janitor run", subject=name, because=because)
+    with acts as note:
+        note.after = "it began"  # a pass that is interrupted has mended some
+        done = janitor.run(name, chores)
+        note.after = said = f"{done.verdict}; {done.recovered:,} of {done.stuck:,} recovered, {done.failed:,} failed"
     typer.echo(f"{name}: {said}.")
     if done.verdict == "failed":
         raise typer.Exit(1)

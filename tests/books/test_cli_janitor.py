@@ -13,6 +13,7 @@ import redis
 from sqlalchemy import func, text
 
 from books.models import BankAccount, RunKind
+from fleet import audit
 from fleet.app import process_broker
 from fleet.storage import session
 from tests.books.test_recovery import account, add, csv, document, run, status
@@ -75,11 +76,14 @@ def test_a_dry_run_shows_what_would_become_of_what_and_changes_nothing(
 
 
 def test_a_run_is_a_pass_and_says_its_line(books: Environment, stuck: int) -> None:
-    said = fleet("run", "recover_stuck_syncs")
+    name = "recover_stuck_syncs"
+    said = fleet("run", name)
     assert said.returncode == 0, said.stderr
     assert "acted; 1 of 1 recovered, 0 failed" in said.stdout
     assert "janitor=recover_stuck_syncs verdict=acted scanned=1 stuck=1 recovered=1 failed=0" in said.stderr
     assert status(BankAccount, stuck) == "idle"
+    (row,) = audit.read(process_broker(), 5)
+    assert (row.what, row.subject, row.after) == ("janitor run", name, "acted; 1 of 1 recovered, 0 failed")
 
 
 def test_a_name_that_no_janitor_has_is_answered_with_the_one_that_was_meant(books: Environment) -> None:

@@ -113,12 +113,13 @@ def test_what_only_shows_or_fails_leaves_none(on_redis: Fleet, broker: FleetBrok
         (None, redis.ConnectionError("reset"), "was tried, and nobody knows whether it was done: ConnectionError"),
         ("2 of 3", redis.TimeoutError("no answer"), "broke off after 2 of 3: TimeoutError, so that some more may be"),
         ("2 of 3", ValueError("a body"), "broke off after 2 of 3: ValueError"),
+        ("2 of 3", KeyboardInterrupt(), "broke off after 2 of 3: KeyboardInterrupt"),
         (None, FleetError("it was not paused"), None),
         (None, redis.ResponseError("NOPERM"), None),
     ],
 )
 def test_an_act_that_broke_off_leaves_what_is_known_of_it_and_one_that_was_refused_nothing(
-    broker: FleetBroker, monkeypatch: pytest.MonkeyPatch, done: str | None, error: Exception, after: str | None
+    broker: FleetBroker, monkeypatch: pytest.MonkeyPatch, done: str | None, error: BaseException, after: str | None
 ) -> None:
     monkeypatch.setattr(audit, "_database", lambda: None)
     with pytest.raises(type(error)), audit.noting(broker, **ACT) as note:
