@@ -138,7 +138,9 @@ class _State:
     def __init__(self) -> None:
         self.listening = False
         self._reported: OrderedDict[tuple[str, ...], float] = OrderedDict()
-        self._lock = threading.Lock()
+        self._lock = (
+            threading.RLock()
+        )  # garbage that is collected under it may be logged as an error: it comes back here
 
     def allows(self, fingerprint: tuple[str, ...]) -> bool:
         """Whether an issue's last event is long enough ago; it counts as sent now if so."""

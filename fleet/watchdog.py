@@ -7,6 +7,10 @@ strikes that body and nothing else. A raise that finds no place (shielded, on it
 Not guaranteed: CPython delivers a raise between two bytecodes, so a body inside one long C call sees it when that call
 returns. Only locks and queues written in C are touched by a watched thread: a raise that strikes inside a lock written
 in Python would leave it taken for ever. If striking one body fails, the others are struck nevertheless.
+
+Garbage may be collected while a thread holds the lock, and what is then finalized may come back here: a connection that
+nobody closed returns to its pool, shielded. So the lock is one that its holder can take again. Not guaranteed: that
+nobody waits for such a connection's last round trip.
 """
 
 from __future__ import annotations
@@ -70,7 +74,7 @@ class Watchdog:
     """See the module. `raised` is whether a raise was ever set in a thread."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # see the module
         self._wake: SimpleQueue[None] = SimpleQueue()
         self._sleeps_until = 0.0
         self._due: list[tuple[float, int]] = []  # instant, and number of the strike

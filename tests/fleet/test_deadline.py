@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import itertools
 import sys
@@ -295,3 +296,33 @@ def test_the_shorter_of_two_nested_budgets_holds_and_the_outer_one_after_it() ->
     assert deadline.run_within(timedelta(minutes=1), inner_is_shorter) == "went on"
     with pytest.raises(DeadlineExceeded):
         deadline.run_within(SHORT, deadline.run_within, timedelta(minutes=1), spin, 30)
+
+
+def test_what_a_collection_of_garbage_finalizes_under_the_lock_does_not_hang_there(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As a connection that nobody closed does, which returns to its pool under a shield."""
+    deliver, came_back = watchdog._deliver_waiting, threading.Event()
+
+    class Left:
+        def __init__(self) -> None:
+            self.cycle = self
+
+        def __del__(self) -> None:
+            with deadline.shielded():
+                came_back.set()
+
+    def collects(seat: watchdog_module.Seat) -> None:
+        gc.collect()
+        deliver(seat)
+
+    def unshields() -> None:
+        Left()
+        with deadline.shielded():
+            pass
+
+    monkeypatch.setattr(watchdog, "_deliver_waiting", collects)
+    body = threading.Thread(target=deadline.run_within, args=(timedelta(seconds=30), unshields), daemon=True)
+    body.start()
+    body.join(5)
+    assert came_back.is_set() and not body.is_alive()
