@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 import time
 from collections.abc import Callable
 from typing import TypeVar
@@ -19,5 +20,7 @@ def wait_until(condition: Callable[[], T], seconds: float = 30.0) -> T:
         answer = condition()
         if answer:
             return answer
-        assert time.monotonic() < ends, f"not within {seconds} s; the last answer was {answer!r}"
+        if time.monotonic() >= ends:
+            faulthandler.dump_traceback()  # what hangs is seen in the test's standard error
+            raise AssertionError(f"not within {seconds} s; the last answer was {answer!r}")
         time.sleep(0.02)
