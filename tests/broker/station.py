@@ -48,7 +48,7 @@ class Station:
     def places(self) -> dict[bytes, list[str]]:
         return places(self.broker.client, self.namespace)
 
-    def until_empty(self, seconds: float = 10) -> None:
+    def until_empty(self, seconds: float = 30) -> None:
         """Wait until no message waits, is held, or is delayed: its body is then gone, which one look can tell.
 
         Looking through the places one after the other would miss a message that moves between two looks.
