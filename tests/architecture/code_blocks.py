@@ -86,12 +86,14 @@ def commands(block: Block) -> list[Command]:
 
 
 def _commands_of(line: str) -> list[list[str]]:
-    """The words of each of a line's commands; what stands in quotes is one word, whatever is in it."""
+    """The words of each of a line's commands, without what it reads from and writes to; a quotation is one word."""
     lexer = shlex.shlex(line, posix=True, punctuation_chars=";|&")
     lexer.whitespace_split = True
     found: list[list[str]] = [[]]
     for word in lexer:
-        if set(word) <= set(";|&"):
+        if word in ("<", ">"):
+            next(lexer, None)
+        elif set(word) <= set(";|&"):
             found.append([])
         else:
             found[-1].append(word)

@@ -31,7 +31,7 @@ PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 NAMES = {page: str(page.relative_to(ROOT)) for page in PAGES}
 BLOCKS = {page: blocks(page.read_text()) for page in PAGES}
 # Programs that a page may name beside ours; nothing of theirs is checked but what `_others` looks at.
-OTHERS = ("docker", "kubectl", "uv", "pip", "git", "curl", "openssl", "mkdir", "touch", "sed", "redis-cli")
+OTHERS = (".", "docker", "kubectl", "uv", "pip", "git", "curl", "openssl", "mkdir", "touch", "sed", "redis-cli")
 FLEET: Any = typer.main.get_command(cli)
 TARGETS = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
 
@@ -56,6 +56,9 @@ def test_every_block_says_what_it_is_written_in_or_that_it_is_an_output() -> Non
         fences = len(re.findall(r"^\s*```", page.read_text(), re.MULTILINE))
         visible = sum(block.language != "run" for block in BLOCKS[page])
         assert fences == 2 * visible, f"{NAMES[page]}: a block is not closed, or is indented"
+        beside = re.sub(r"^ *```.*?^ *```$|<!--.*?-->", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+        indented = re.search(r"\n\n {4}.*", beside)
+        assert indented is None, f"{NAMES[page]}: {indented[0]!r} is a block without a fence, which nothing looks at"
 
 
 def needed(page: Path) -> list[str]:

@@ -1,4 +1,4 @@
-"""The sample unit keeps what the engine relies on: systemd itself does not run here."""
+"""The sample units keep what the engine relies on: systemd itself does not run here."""
 
 from __future__ import annotations
 
@@ -13,15 +13,19 @@ from config.lanes import LANES
 from fleet.cli import cli
 from fleet.declarations import PAST_DRAIN
 
-UNIT = Path(__file__).parent.parent.parent / "config/deploy/systemd/fleet-work@.service"
+FOLDER = Path(__file__).parents[2] / "config/deploy/systemd"
+
+
+def unit(name: str) -> dict[str, str]:
+    parser = RawConfigParser(strict=True)
+    parser.optionxform = str  # type: ignore[assignment, method-assign]
+    parser.read(FOLDER / name)
+    return dict(parser["Service"])
 
 
 @pytest.fixture(scope="module")
 def service() -> dict[str, str]:
-    parser = RawConfigParser(strict=True)
-    parser.optionxform = str  # type: ignore[assignment, method-assign]
-    parser.read(UNIT)
-    return dict(parser["Service"])
+    return unit("fleet-work@.service")
 
 
 def test_it_gives_every_lane_its_drain_before_it_kills(service: dict[str, str]) -> None:
@@ -40,12 +44,15 @@ def test_a_child_killed_for_its_memory_does_not_stop_the_lane(service: dict[str,
     assert service["OOMPolicy"] == "continue"
 
 
-def test_it_is_restarted_unless_the_engine_says_that_a_restart_mends_nothing(service: dict[str, str]) -> None:
+@pytest.mark.parametrize("name", [path.name for path in FOLDER.iterdir()])
+def test_it_is_restarted_unless_the_engine_says_that_a_restart_mends_nothing(name: str) -> None:
+    service = unit(name)
     assert (service["Restart"], service["RestartPreventExitStatus"]) == ("always", "2")
 
 
-def test_its_command_is_one_that_the_command_line_takes(service: dict[str, str]) -> None:
-    program, command, *arguments = service["ExecStart"].split()
+@pytest.mark.parametrize("name", [path.name for path in FOLDER.iterdir()])
+def test_its_command_is_one_that_the_command_line_takes(name: str) -> None:
+    program, command, *arguments = unit(name)["ExecStart"].split()
     assert program.endswith("/fleet")
     known = typer.main.get_command(cli).commands[command]  # type: ignore[attr-defined]
     known.make_context(command, arguments, resilient_parsing=False)

@@ -43,6 +43,13 @@ def test_the_pinned_version_is_allowed_and_the_same_in_both_locks(library: str) 
     assert declared()[library].specifier.contains(version)
 
 
+@pytest.mark.parametrize(("library", "part"), [("dramatiq", 1), ("redis", 0)])
+def test_a_version_that_nobody_tested_is_not_installed(library: str, part: int) -> None:
+    release = list(pinned("requirements.txt")[library].release[: part + 1])
+    release[part] += 1
+    assert not declared()[library].specifier.contains(".".join(map(str, release)))
+
+
 def test_this_run_and_its_child_processes_use_the_versions_of_one_lock() -> None:
     lock = "requirements-lowest.txt" if any(Path(entry).name == "lowest" for entry in sys.path) else "requirements.txt"
     assert {"dramatiq": Version(dramatiq.__version__), "redis": Version(redis.__version__)} == pinned(lock)

@@ -23,15 +23,15 @@ from tests.deploy.kubernetes import EXAMPLE, FOLDER, NO_KUBECTL, Workload, lanes
 pytestmark = pytest.mark.skipif(NO_KUBECTL is not None, reason=NO_KUBECTL or "")
 
 OLDEST, NEWEST = "1.30", "1.37"  # preStop's `sleep` came with 1.30
-LANE = {"fleet-redis-worker", "fleet-database"}
+LANE = {"fleet-redis-worker", "fleet-database", "fleet-everywhere"}
 SECRETS = {  # of a lane, beside what every lane needs, what its actors call with and no more
     "transaction-sync": LANE | {"books-bank", "books-payments"},
     "transaction-postprocess": LANE | {"books-model"},
     "agent-batch": LANE | {"books-model"},
     "agent-realtime": LANE | {"books-authority"},
     "housekeeping": LANE | {"books-mail", "books-authority", "books-payments"},  # asks about what a dead worker sent
-    "beat": {"fleet-redis-beat", "fleet-database"},
-    "console": {"fleet-redis-console", "fleet-database", "fleet-console"},
+    "beat": {"fleet-redis-beat", "fleet-database", "fleet-everywhere"},
+    "console": {"fleet-redis-console", "fleet-database", "fleet-everywhere", "fleet-console"},
     "migrate": {"fleet-database"},
 }
 BY_NAME = {lane.name: lane for lane in LANES}
@@ -146,6 +146,8 @@ def test_every_pod_gets_the_secrets_that_it_needs_as_files_where_its_settings_lo
         assert volume["defaultMode"] == 0o440, "the group is fsGroup's, and others read nothing"
         names = {source["secret"]["name"] for source in volume["sources"]}
         assert names == SECRETS[load.name], load.name
+        optional = {source["secret"]["name"] for source in volume["sources"] if source["secret"].get("optional")}
+        assert optional <= {"fleet-everywhere"}, "a pod that lacks what it needs must not start"
         (mount,) = [mount for mount in load.container["volumeMounts"] if mount["name"] == "secrets"]
         assert mount["mountPath"] == settings_of(load)["FLEET_SECRETS_DIR"] and mount["readOnly"]
 
@@ -199,10 +201,15 @@ def test_nothing_is_reachable_and_nothing_is_reached_that_no_policy_names() -> N
         assert selects(policies["to-servers"], load)
         reaches = load.command[1] == "work"
         assert selects(policies["to-the-world"], load) == reaches, load.name
+        assert selects(policies["to-mail"], load) == (load.name == "housekeeping"), load.name
         assert selects(policies["from-prometheus"], load) == (reaches or load.name == "beat")
         assert selects(policies["console-from-ingress"], load) == (load.name == "console")
-    (world,) = policies["to-the-world"]["egress"]
-    assert "169.254.0.0/16" in world["to"][0]["ipBlock"]["except"], "a cloud's metadata service gives out credentials"
+    for name, port in (("to-the-world", 443), ("to-mail", 587)):
+        (world,) = policies[name]["egress"]
+        assert "169.254.0.0/16" in world["to"][0]["ipBlock"]["except"], (
+            "a cloud's metadata service gives out credentials"
+        )
+        assert world["ports"] == [{"protocol": "TCP", "port": port}]
 
 
 def selects(policy: dict[str, Any], load: Workload) -> bool:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Iterator
+from contextlib import nullcontext
 from datetime import timedelta
 from typing import Any
 
@@ -13,7 +15,7 @@ from dramatiq.broker import Broker
 from dramatiq.message import Message
 from dramatiq.middleware import Middleware
 from sqlalchemy import create_engine, text
-from sqlalchemy.exc import IntegrityError
+from sqlalchemy.exc import IntegrityError, ProgrammingError
 from sqlalchemy.orm import Session, scoped_session, sessionmaker
 
 from fleet import outbox
@@ -25,6 +27,7 @@ from fleet.outbox import OutboxMissing
 from fleet.relay import relay
 from fleet.storage.engine import psycopg_url
 from fleet.testing import forget_settings
+from tests.conftest import ROOT
 from tests.fleet.post import QUEUE, Order, Post
 
 
@@ -226,6 +229,43 @@ def test_a_database_without_an_outbox_is_named(post: Post, servers: Any) -> None
 def test_what_is_no_session_is_named(post: Post) -> None:
     with pytest.raises(TypeError, match="takes SQLAlchemy's Session, found Engine"):
         post.ship.send_on_commit(post.engine, "a")  # type: ignore[arg-type]
+
+
+def test_a_producer_needs_of_the_outbox_what_the_documentation_says_and_no_more(
+    post: Post, migrated_url: str, namespace: str
+) -> None:
+    page = (ROOT / "docs" / "security.md").read_text()
+    said = re.search(r"producers with an\s+outbox need (.*?) on `outbox`", page, re.DOTALL)
+    assert said is not None
+    rights, name = re.findall(r"`([A-Z]+)`", said[1]), f"producer_{namespace.replace('-', '_')}"
+    granted = [f"{', '.join(rights)} ON outbox", "INSERT, SELECT ON orders", "USAGE ON SEQUENCE orders_id_seq"]
+    with post.engine.begin() as owner:
+        owner.execute(text(f"CREATE ROLE {name} LOGIN PASSWORD 'p'"))
+        for grant in granted:
+            owner.execute(text(f"GRANT {grant} TO {name}"))
+    producer = create_engine(psycopg_url(migrated_url).set(username=name, password="p"))
+
+    def orders(order: str) -> None:
+        with Session(producer) as s:
+            post.order(s, order)
+            s.commit()
+
+    try:
+        orders("a")
+        assert post.queued() == ["a"] and post.rows() == [] and len(post.rows(accepted=True)) == 1
+        for right in rights:
+            with post.engine.begin() as owner:
+                owner.execute(text(f"REVOKE {right} ON outbox FROM {name}"))
+            with pytest.raises(ProgrammingError) if right != "UPDATE" else nullcontext():
+                orders(f"without {right}")
+            with post.engine.begin() as owner:
+                owner.execute(text(f"GRANT {right} ON outbox TO {name}"))
+        assert post.queued() == ["a"], "what it may not mark as sent it does not send"
+    finally:
+        producer.dispose()
+        with post.engine.begin() as owner:
+            owner.execute(text(f"DROP OWNED BY {name}"))
+            owner.execute(text(f"DROP ROLE {name}"))
 
 
 class _Away:
