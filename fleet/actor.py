@@ -136,6 +136,9 @@ class Queue:
     def __init__(self, name: str) -> None:
         if not _QUEUE_NAME.fullmatch(name):
             raise DeclarationInvalid(f"queue({name!r}): use letters, digits, dashes and underscores.")
+        if len(name) > wire.LONGEST_QUEUE_NAME:  # all of them ASCII
+            most = wire.LONGEST_QUEUE_NAME
+            raise DeclarationInvalid(f"queue({name!r}): it has {len(name)} letters; give a name of {most} at most.")
         self.name = name
 
     @overload

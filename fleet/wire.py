@@ -36,6 +36,7 @@ DELIVERY = "delivery"
 CHAIN, GENERATION = "chain", "generation"
 LEFT = "left"
 TIME_LIMIT, MAX_AGE = "time_limit", "max_age"
+LONGEST_QUEUE_NAME = 64  # a process writes it down beside each job that it runs, where there is no more room
 
 _DUE = re.compile(rb'"(?:due_at|eta)":\s?(\d+)[^{}]*\},\s?"message_id":\s?"[^"]*",\s?"message_timestamp":\s?\d+\}$')
 _SENT = re.compile(rb'"message_timestamp":\s?(\d+)\}$')

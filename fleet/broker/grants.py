@@ -49,8 +49,7 @@ _TURN: Grants = {
     "stock_queue": "LPOP",
     "stock_bodies": "HDEL HGET",
     "dead": "ZADD",
-    "dead_bodies": "HGET HSET",
-    "dead_details": "HSET",
+    **dict.fromkeys(("dead_bodies", "dead_details"), "HGET HSET"),
     **dict.fromkeys(("losses", "deaths"), "EXISTS HDEL HEXISTS"),
 }
 _REAP: Grants = {

@@ -101,7 +101,8 @@ def reap(
     args += [CONDEMNED_AFTER_DEATHS, MARKS_KEPT_SECONDS, clock.real_now().isoformat()]
     args += [_ONE_AT_A_TIME_SECONDS, len(names), *names]
     for queue, id in death.in_body if death else ():
-        args += (names.index(queue) + 1, id.encode(errors="surrogateescape"))
+        if queue in names:
+            args += (names.index(queue) + 1, id.encode(errors="surrogateescape"))
     returned, *apart = scripts.reap(keys=asked, args=args, client=client)
     reaped = Reaped(
         int(returned),

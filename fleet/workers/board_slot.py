@@ -25,7 +25,9 @@ from hashlib import blake2b
 from struct import Struct
 from typing import NamedTuple
 
-ID_BYTES, QUEUE_BYTES, ACTOR_BYTES = 96, 64, 96
+from fleet import wire
+
+ID_BYTES, QUEUE_BYTES, ACTOR_BYTES = 96, wire.LONGEST_QUEUE_NAME, 96
 SLOT_BYTES = 896  # a line for the generation, and two banks of names and record
 _DIGEST_BYTES = 16
 _NOT_STORED = 255  # in place of a length: an id's digest stands there, a message id is missing

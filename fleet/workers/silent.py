@@ -31,6 +31,7 @@ class SilentWorkers:
     def __init__(self, broker: FleetBroker, queues: Sequence[str], *, lost_after: timedelta = LOST_AFTER) -> None:
         self._lost_after = lost_after.total_seconds()
         self._look_seconds = min(_LOOK_SECONDS, self._lost_after / 10)
+        self._verdicts = Verdicts(broker, queues)
         self._reaper = Reaper(
             broker.client,
             broker.own_scripts,
@@ -38,7 +39,7 @@ class SilentWorkers:
             queues,
             lost_after=lost_after,
             isolating=True,
-            condemned=Verdicts(broker, queues).tell,
+            condemned=self._verdicts.tell,
         )
         self._silent: list[Silent] = []
 
@@ -74,9 +75,10 @@ class SilentWorkers:
             yield Stuck(one, f"worker {one.worker}", one.silence, "reaped: what it held returns to its queues")
 
     def mend(self, stuck: Stuck) -> int:
-        """Reap it, unless it has moved or somebody else has. Raises what redis-py raises."""
+        """Reap it, unless it has moved or somebody else has. Raises what redis-py raises, and `NotAccepted`."""
         silent: Silent = stuck.key
         if self._reaper.moved(silent):
             return 0
         self._reaper.end(silent)
+        self._verdicts.settle()
         return 1

@@ -25,6 +25,7 @@ import redis
 from fleet import metrics, sentry
 from fleet.app import App, longest_hard, process_broker, settings
 from fleet.bounds import LOST_MARGIN
+from fleet.broker.broker import NotAccepted
 from fleet.broker.dead import trim
 from fleet.broker.reaper import Death
 from fleet.catalogue import publish_catalogue
@@ -272,8 +273,9 @@ class Supervisor:
             while self._lost:
                 self._verdicts.hurry(self._lost[0])
                 del self._lost[0]
+            self._verdicts.settle()
             self._said_unreaped = False
-        except redis.RedisError as error:
+        except (redis.RedisError, NotAccepted) as error:
             if not self._said_unreaped:
                 log.warning("messages_not_returned_yet", lane=self._lane.name, error=str(error))
             self._said_unreaped = True

@@ -2,9 +2,11 @@
 
 A message that is condemned here is a dead letter and fenced: whatever its worker still does with it is stale. If its
 actor declared `on_lost`, a message of its own has that run, in another process and after the child is dead; until then
-it is delayed, so that it runs even if the supervisor dies first.
+it is delayed, so that it runs even if the supervisor dies first. A Redis that takes no message, as one that is full,
+takes a verdict all the same; `on_lost` is then kept here, and sent when `settle` finds that it does.
 
-Not guaranteed: `on_lost` for a message that nobody can read.
+Not guaranteed: `on_lost` for a message that nobody can read; or that is kept here by a process that dies; or of poison,
+where the reply to its reaping was lost.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ from dramatiq import Message
 
 from fleet import metrics, wire
 from fleet.broker import FleetBroker, keys
+from fleet.broker.broker import NotAccepted
 from fleet.broker.reaper import Apart, Death, reap
 from fleet.check_ins import CheckIns
 from fleet.clock import clock
@@ -41,6 +44,8 @@ class Verdicts:
 
     def __init__(self, broker: FleetBroker, queues: Sequence[str]) -> None:
         self._broker, self._queues = broker, queues
+        self._untold: dict[tuple[str, str], tuple[bytes, int | None]] = {}  # queue, id -> message, delay
+        self._asked: dict[tuple[str, int], str] = {}  # worker, delivery -> details, of verdicts without a reply
         self.check_ins = CheckIns(broker)
 
     def condemn(self, worker: str, slot: Slot, reason: str, *, lost_after: timedelta) -> tuple[str, str] | None:
@@ -58,15 +63,16 @@ class Verdicts:
         ran = clock.monotonic() - slot.started
         details = {"reason": reason, "actor": slot.actor, "exception": "-", "traceback": "", "worker": worker}
         details |= {"ran": f"{ran:.1f} s", "died": clock.real_now().isoformat()}
-        raw = id.encode(errors="surrogateescape")
-        body = self._broker.own_scripts.condemn(
-            keys=asked, args=[raw, slot.delivery, json.dumps(details)], client=client
-        )
+        raw, which = id.encode(errors="surrogateescape"), (worker, slot.delivery)
+        # Asked again with the very same details, so that the script knows a verdict whose reply was lost.
+        said = self._asked.setdefault(which, json.dumps(details))
+        body = self._broker.own_scripts.condemn(keys=asked, args=[raw, slot.delivery, said], client=client)
+        del self._asked[which]
         if body is None:
             return None
-        said = {"queue": queue, "actor": slot.actor, "message_id": slot.message_id, "ran": details["ran"]}
+        told = {"queue": queue, "actor": slot.actor, "message_id": slot.message_id, "ran": details["ran"]}
         metrics.message_lost(queue, "hard_budget")
-        log.error("job_lost", **said, reason=reason, dead_letter=True)
+        log.error("job_lost", **told, reason=reason, dead_letter=True)
         return self._tell(queue, id, body, reason, lost_after)
 
     def reap(self, worker: str, death: Death | None) -> int:
@@ -104,6 +110,9 @@ class Verdicts:
 
     def hurry(self, lost: tuple[str, str]) -> None:
         """Have a delayed `on_lost` run now, since the child is dead."""
+        if lost in self._untold:
+            self._untold[lost] = self._untold[lost][0], None
+            return
         queue, id = lost
         ns = self._broker.namespace
         self._broker.client.zadd(keys.due(ns, queue), {id: 0}, xx=True)
@@ -137,8 +146,19 @@ class Verdicts:
             message_id=f"{message.message_id}{wire.LOST_SUFFIX}",
         )
         delay = int(wire.duration_ms(after) * clock.rate) if after else None  # the broker takes night time
-        self._broker.accept([(queue, told, lost.encode())], delay)
+        try:
+            self._broker.accept([(queue, told, lost.encode())], delay)
+        except NotAccepted as error:
+            log.warning("lost_not_told_yet", queue=queue, id=id, error=str(error))
+            self._untold[queue, told] = lost.encode(), delay
         return queue, told
+
+    def settle(self) -> None:
+        """Have `on_lost` run that Redis did not take before; of one thread. Raises `NotAccepted` where it does not yet."""
+        for which in list(self._untold):
+            message, delay = self._untold[which]
+            self._broker.accept([(*which, message)], delay, pauses=())
+            del self._untold[which]
 
     @staticmethod
     def _read(queue: str, id: str, body: bytes) -> Message[object] | None:

@@ -11,6 +11,7 @@ import pytest
 from fleet import All, Budget, Elastic, Entry, Lane, Retry, queue
 from fleet.errors import BudgetInvalid, DeclarationInvalid
 from fleet.reasons import reason_says_something
+from fleet.workers.board_slot import QUEUE_BYTES
 
 SECOND = timedelta(seconds=1)
 REASON = "two pages of 90 days at the bank's p99"
@@ -79,6 +80,12 @@ def test_an_actor_declared_twice_is_refused_with_the_place_of_the_first() -> Non
     queue("elsewhere").actor(declared_once_only)
     with pytest.raises(DeclarationInvalid, match=r"declared already, at .*test_declarations\.py:\d+"):
         queue("elsewhere").actor(declared_once_only)
+
+
+def test_a_queue_name_that_no_board_has_room_for_is_refused() -> None:
+    assert queue("q" * QUEUE_BYTES).name
+    with pytest.raises(DeclarationInvalid, match="65 letters; give a name of 64 at most"):
+        queue("q" * (QUEUE_BYTES + 1))
 
 
 @pytest.mark.parametrize("name", ["", "a:b", "a b", "1a", "ä"])

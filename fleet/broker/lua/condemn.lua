@@ -3,9 +3,9 @@
 -- KEYS[1] acks (stock's) of the worker, KEYS[2] held, KEYS[3] bodies, KEYS[4] dead, KEYS[5] dead bodies,
 -- KEYS[6] dead details, KEYS[7] losses, KEYS[8] deaths
 -- ARGV[1] id, ARGV[2] number of the delivery, ARGV[3] details
--- returns the encoded message, or false if that delivery has ended
+-- returns the encoded message, or false if that delivery has ended; also when it is asked again with the same details
 if redis.call("ZSCORE", KEYS[2], ARGV[1]) ~= ARGV[2] or redis.call("SREM", KEYS[1], ARGV[1]) == 0 then
-    return false
+    return redis.call("HGET", KEYS[6], ARGV[1]) == ARGV[3] and redis.call("HGET", KEYS[5], ARGV[1])
 end
 redis.call("ZREM", KEYS[2], ARGV[1])
 local body = redis.call("HGET", KEYS[3], ARGV[1]) or ""
