@@ -154,7 +154,10 @@ class Verdicts:
         return queue, told
 
     def settle(self) -> None:
-        """Have `on_lost` run that Redis did not take before; of one thread. Raises `NotAccepted` where it does not yet."""
+        """Have `on_lost` run that Redis did not take before. Raises `NotAccepted` where it does not yet.
+
+        Called by one thread alone.
+        """
         for which in list(self._untold):
             message, delay = self._untold[which]
             self._broker.accept([(*which, message)], delay, pauses=())
