@@ -6,9 +6,10 @@ five minutes: a later version may know the queue. It stands behind everything th
 nothing, and is never deleted but by a person (`fleet outbox`).
 
 A row that was accepted is deleted 15 s later, when no failover can take back what Redis accepted; if Redis no longer
-knows its id by then, the message is sent again, under the same id (`fleet.handover`).
+knows its id by then, the message is sent again, under the same id (`fleet.handover`). Where nobody relayed for a week
+that says nothing any more, since ids are known for no longer: such a row is deleted, and said.
 
-Not guaranteed: order, where more than one relays. On failure: a Redis that does not answer ends a pass with
+Not guaranteed: order, where more than one relays; a message that a failover forgot, after such a week. On failure: a Redis that does not answer ends a pass with
 `NotAccepted` or redis-py's error, after what it took was written down; the next pass goes on.
 """
 
@@ -22,6 +23,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, Engine, Select, delete, func, select, update
 
 from fleet.broker import FleetBroker, keys
+from fleet.broker.broker import MARKED
 from fleet.broker.sealing import CHUNK, LARGEST_MESSAGE
 from fleet.handover import LONGEST_PAUSE, HandedOver, Row, any_of, hand_over, settle, take, unsent
 from fleet.logs import get_logger
@@ -31,6 +33,7 @@ from fleet.storage.tables import OutboxRow
 log = get_logger(__name__)
 
 RELAYED_AFTER = timedelta(seconds=2)  # real time: a sender that lives has sent long before
+_LAPSED_AFTER = MARKED - timedelta(hours=1)  # clocks of two servers
 
 
 @dataclass(frozen=True)
@@ -82,15 +85,19 @@ def _due(which: Select[*tuple[Any, ...]], broker: FleetBroker, limit: int) -> Se
 def _confirm(engine: Engine, broker: FleetBroker, limit: int) -> tuple[int, int] | None:
     """Delete accepted rows whose time is up, but have those sent again that Redis forgot; how many of each, if any."""
     marks = keys.outbox(broker.namespace)
-    accepted = select(OutboxRow.id, OutboxRow.redis_id).where(OutboxRow.accepted_at.is_not(None))
+    lapsed = OutboxRow.accepted_at < func.clock_timestamp() - _LAPSED_AFTER
+    accepted = select(OutboxRow.id, OutboxRow.redis_id, lapsed).where(OutboxRow.accepted_at.is_not(None))
     with engine.begin() as connection:
         rows = connection.execute(_due(accepted, broker, limit).with_for_update(skip_locked=True)).all()
         if not rows:
             return None
-        scores: Any = broker.client.zmscore(marks, [redis_id for _, redis_id in rows])
-        kept = [(id, redis_id) for (id, redis_id), score in zip(rows, scores, strict=True) if score is not None]
-        forgotten = [id for (id, _), score in zip(rows, scores, strict=True) if score is None]
+        scores: Any = broker.client.zmscore(marks, [redis_id for _, redis_id, _ in rows])
+        seen = [(*row, score is not None) for row, score in zip(rows, scores, strict=True)]
+        kept = [(id, redis_id) for id, redis_id, lapsed, known in seen if known or lapsed]
+        forgotten = [id for id, _, lapsed, known in seen if not known and not lapsed]
         connection.execute(delete(OutboxRow).where(OutboxRow.id == any_of([id for id, _ in kept])))
+        if unknown := sum(lapsed and not known for _, _, lapsed, known in seen):
+            log.warning("outbox_not_confirmed", rows=unknown, accepted_before=str(MARKED), instead="taken for sent")
         if forgotten:
             again = {"accepted_at": None, "relay_at": func.clock_timestamp()}
             connection.execute(update(OutboxRow).where(OutboxRow.id == any_of(forgotten)).values(again))

@@ -17,6 +17,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import timedelta
 from functools import cached_property
 from itertools import islice
 from operator import itemgetter
@@ -52,7 +53,8 @@ if TYPE_CHECKING:
 log = get_logger(__name__)
 
 T = TypeVar("T")
-_MARKED = 86_400  # seconds for which the id of an outbox message is known at least, where nobody takes it off before
+MARKED = timedelta(days=7)
+"""How long the id of an outbox message is known at least, where nobody takes it off before."""
 _CALL_REMEMBERED = 60  # seconds for which a sender's last call is known: longer than `_insist` repeats it
 _PAUSES = (0.05, 0.1, 0.2, 0.4, 0.8)  # between the tries of a send
 
@@ -241,7 +243,7 @@ class FleetBroker(HookedBroker):
             queues.setdefault(queue, []).extend((id, encoded))
         asked = [keys.sender(ns, _sender.name), keys.awaited(ns)]
         args: list[Any] = [keys.wake(ns), "" if wait is None else wait, str(uuid.uuid4()), _CALL_REMEMBERED]
-        args += [len(queues), _MARKED]
+        args += [len(queues), int(MARKED.total_seconds())]
         for queue, messages in queues.items():
             asked += [keys.queue(ns, queue), keys.bodies(ns, queue), keys.due(ns, queue)]
             args += [queue, len(messages) // 2, *messages]
