@@ -9,8 +9,9 @@ A row that was accepted is deleted 15 s later, when no failover can take back wh
 knows its id by then, the message is sent again, under the same id (`fleet.handover`). Where nobody relayed for a week
 that says nothing any more, since ids are known for no longer: such a row is deleted, and said.
 
-Not guaranteed: order, where more than one relays; a message that a failover forgot, after such a week. On failure: a Redis that does not answer ends a pass with
-`NotAccepted` or redis-py's error, after what it took was written down; the next pass goes on.
+Not guaranteed: order, where more than one relays; a message that a failover forgot, after such a week. On failure: a
+Redis that does not answer ends a pass with `NotAccepted` or redis-py's error, after what it took was written down; the
+next pass goes on.
 """
 
 from __future__ import annotations
