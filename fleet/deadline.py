@@ -10,9 +10,9 @@ read, a regular expression) sees it when that call returns. That is what `clamp`
 timeout leaves by itself. Taking the job away from outside is the hard budget's work.
 
 Nor that a raise leaks no lock. One that strikes between `lock.acquire()` and its `try`, inside a `__enter__` or a
-`@contextmanager` written in Python, leaves it taken; `with` on a lock of C is safe up to Python 3.13. The engine's own calls (Redis, the
-database's pool, logging) stand behind `shielded`; a job's own and other libraries' do not. So a child in which one was
-`raised` retires after its other jobs.
+`@contextmanager` written in Python, leaves it taken; `with` on a lock of C is safe up to Python 3.13. The engine's own
+calls (Redis, the database's pool, logging) stand behind `shielded`; a job's own and other libraries' do not. So a child
+in which one was `raised` retires after its other jobs.
 """
 
 from __future__ import annotations

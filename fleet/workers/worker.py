@@ -43,6 +43,8 @@ from fleet.workers.watch import Watch, sign_off
 
 log = get_logger(__name__)
 
+_LAST_TURN_SECONDS = 10.0
+
 
 class FleetWorker(Worker):
     """Consumes the broker's queues (or the given ones) until stopped; one a process.
@@ -158,10 +160,10 @@ class FleetWorker(Worker):
         """Write the ends that are there, and leave."""
         self.wake.stop()
         self.pump.stop()
-        self.pump.join(10)
+        self.pump.join(_LAST_TURN_SECONDS)
         if self._watch is not None:
             self._watch.stop()
-        if not self.pump.held:
+        if not self.pump.held and not self.pump.is_alive():  # a turn without an answer may have fetched something
             sign_off(self.broker.client, self.broker.namespace, self.pump.worker_id)
         self.broker.broker_id = str(uuid.uuid4())  # its turns' numbers are used up: another worker begins at one
         self.broker.emit_after("worker_shutdown", self)
