@@ -40,6 +40,7 @@ def of(
     found = {
         "people": float(len(people)),
         "people_wait_median": _quantile(people, 0.5),
+        "people_wait_p95": _quantile(people, 0.95),
         "people_wait_p99": _quantile(people, 0.99),
         "sync_makespan": (last - at(1, 0)).total_seconds() if last else 0.0,
         "expired": float(expired or 0),

@@ -113,6 +113,7 @@ WAYS: dict[str, tuple[dict[str, str], list[str]]] = {
 }
 _SHOWN = (
     ("people_wait_p99", "people wait, p99", "s"),
+    ("people_wait_p95", "people wait, p95", "s"),
     ("people_wait_median", "people wait, median", "s"),
     ("sync_makespan", "sync makespan", "min"),
     ("left_at_deadline", "left at the deadline", "rows"),
