@@ -83,6 +83,7 @@ class Reading:
 
     `taken` is when the fleet was read; `wait` the worst start that people waited for in the last three minutes; `cost`
     what a row takes a chain, and `backlog` how many rows are left; `counters` is the same again if nothing moved.
+    `ended_early` counts chunks since the minute before that ended since nobody answers: told, and not decided by.
     """
 
     now: datetime
@@ -95,6 +96,7 @@ class Reading:
     in_flight: bool
     counters: Hashable
     room: Processors | Places
+    ended_early: int = 0
 
 
 @dataclass(frozen=True)

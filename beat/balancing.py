@@ -152,7 +152,7 @@ class Balancing:
             granted, after = _stopped(stopped), State()
         minute.places = granted.places
         metrics.balancer_tick(granted.reason)
-        text = _by_whom(stopped) if stopped else told(entry, granted, state.places, reading, self._rules)
+        text = _by_whom(stopped) if stopped else told(entry, granted, state.places, reading, self._rules, after)
         record = self._record(entry, granted, text, state, reading)
         answer: bytes = self._allow(keys=self._keys(entry), args=self._args(granted, after, reading, record))
         if answer != b"done":

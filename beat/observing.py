@@ -7,6 +7,7 @@
 - what is left: the entry's own count. What a row costs a chain: what full chunks took (`fleet.elastic`), smoothed. Of
   CPU-bound work it is learned while processors are free, since a wait for one is not the row's own cost. And the share
   of a core that a chain of its chunks uses, by the same measures; while processors are busy it is learned upwards only.
+  How many chunks ended early stands there too.
 - what people hold of a quota: its leases (`fleet.quota`).
 
 All durations are turned into the night's. Not guaranteed: that the cores are this machine's own where lanes run on more
@@ -89,17 +90,19 @@ class Observer:
     def read(self, entry: Entry, fleet: Fleet) -> Reading:
         """What is known of an entry. Raises what its count raises."""
         elastic = elastic_of(entry)
+        backlog, took = max(0, int(backlog_of(entry)())), self._took(entry)
         return Reading(
             now=fleet.now,
             taken=fleet.taken,
             window=window(entry, fleet.now),
             cap=elastic.cap,
-            backlog=max(0, int(backlog_of(entry)())),
-            cost=self._cost(entry, fleet),
+            backlog=backlog,
+            cost=self._cost(entry, fleet, took),
             wait=fleet.wait,
             in_flight=fleet.in_flight,
             counters=fleet.counters,
             room=self._room(entry, fleet),
+            ended_early=took["early"],
         )
 
     def blind(self, entry: Entry, now: datetime) -> Reading:
@@ -152,14 +155,18 @@ class Observer:
         ages = [queue.oldest_age for name, queue in latest.queues.items() if name in self._people()]
         return max((age for age in ages if age is not None), default=timedelta(0))
 
-    def _cost(self, entry: Entry, fleet: Fleet) -> timedelta:
+    def _took(self, entry: Entry) -> dict[str, int]:
+        """What its chunks took since the last look; at the first one in all, but of how many ended early nothing."""
         found: Any = self._client.hgetall(keys.measures(self._broker.namespace, entry.name))
         told = {name.decode(): int(value) for name, value in found.items()}
-        before = self._measures.get(entry.name, {})
+        before = self._measures.get(entry.name, {"early": told.get("early", 0)})
         self._measures[entry.name] = told
-        if told.get("rows", 0) < before.get("rows", 0):
+        if any(told.get(name, 0) < value for name, value in before.items()):
             before = {}
-        took = {name: told.get(name, 0) - before.get(name, 0) for name in ("rows", "cpu_us", "wall_us")}
+        return {name: told.get(name, 0) - before.get(name, 0) for name in ("rows", "cpu_us", "wall_us", "early")}
+
+    def _cost(self, entry: Entry, fleet: Fleet, took: Mapping[str, int]) -> timedelta:
+        """What a row costs a chain, by what chunks took since the last look."""
         known = self._costs.get(entry.name)
         if took["rows"] > 0:
             waits_for_cores = elastic_of(entry).quota is None and fleet.busy > self.cores - _ALL_BUSY

@@ -1,22 +1,29 @@
-"""Says an allowance to a person, in one line: why it is what it is, and when the backlog is done at this pace."""
+"""Says an allowance to a person, in one line: why it is what it is, and when the backlog is done at this pace.
+
+Not guaranteed: that end. It goes by what a row cost lately, and is left out where that tells nothing: while it is not
+known, and while chunks end early since nobody answers.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import datetime, timedelta
 from typing import Any
 from zoneinfo import ZoneInfo
 
-from beat.balancer import BalancerRules, Places, Processors, Reading, needs
+from beat.balancer import BalancerRules, Places, Processors, Reading, State, needs
 from fleet.allowance import Allowance
 from fleet.declarations import Entry
 
 
-def told(entry: Entry, granted: Allowance, before: int, reading: Reading, rules: BalancerRules) -> str:
-    """One line; times are the entry's own."""
-    parts = [f"{_verb(granted, before)} {granted.places} of {reading.cap}: {_why(entry, granted, reading, rules)}"]
-    if granted.reason == "hot" and granted.places < reading.cap:
-        parts.append(f"grows again after {rules.calm_ticks} calm minutes")
+def told(entry: Entry, granted: Allowance, before: int, reading: Reading, rules: BalancerRules, after: State) -> str:
+    """One line; `after` is what the rule remembers of this minute. Times are the entry's own."""
+    parts = [f"{_verb(granted, before)} {granted.places} of {reading.cap}: {_why(entry, granted, reading, after)}"]
+    if granted.places < reading.cap:
+        parts += _when_it_grows(granted, reading, rules, after)
     if granted.reason not in ("closed", "blind"):
+        if reading.ended_early and reading.backlog:
+            parts.append("its chunks end early: nobody answers")
         parts.append(_outlook(entry, granted, reading))
     return "; ".join(parts)
 
@@ -32,16 +39,17 @@ def numbers(granted: Allowance, before: int, reading: Reading, rules: BalancerRu
         "needs": needs(reading, rules),
         "wait": round(reading.wait.total_seconds(), 3),
         "free": round(_free(reading), 2),
+        "ended_early": reading.ended_early,
         "deadline": reading.window.deadline.isoformat(),
         "finishes": None if done is None else done.isoformat(),
     }
 
 
 def finishes(granted: Allowance, reading: Reading) -> datetime | None:
-    """When the backlog is done if nothing changes; None if never, or if what a row costs is not known yet."""
+    """When the backlog is done if nothing changes; None if never, or if what a row costs now is not known."""
     if reading.backlog == 0:
         return reading.now
-    if not granted.places or not reading.cost:
+    if not granted.places or not reading.cost or reading.ended_early:
         return None
     left = reading.backlog * reading.cost / granted.places
     return reading.now + left if left < timedelta(days=7) else None
@@ -53,7 +61,7 @@ def _verb(granted: Allowance, before: int) -> str:
     return "grown to" if granted.places > before else "at"
 
 
-def _why(entry: Entry, granted: Allowance, reading: Reading, rules: BalancerRules) -> str:
+def _why(entry: Entry, granted: Allowance, reading: Reading, after: State) -> str:
     night, room = reading.window, reading.room
     match granted.reason:
         case "hot":
@@ -63,6 +71,8 @@ def _why(entry: Entry, granted: Allowance, reading: Reading, rules: BalancerRule
         case "free" if isinstance(room, Processors):
             given = f", and other elastic entries were given {room.granted:.1f}" if room.granted else ""
             return f"other lanes use {room.others:.1f} of {room.cores:g} cores{given}"
+        case "floor" if not reading.cost:
+            return "one chain learns what a row costs"
         case "floor":
             by = _clock(entry, night.deadline)
             return f"{reading.backlog:,} rows of {reading.cost.total_seconds():.2g} s are not done by {by} with fewer"
@@ -75,18 +85,50 @@ def _why(entry: Entry, granted: Allowance, reading: Reading, rules: BalancerRule
                 f"the fleet cannot be seen, so the cron slot stands: all from {_clock(entry, night.slot)} to "
                 f"{_clock(entry, min(night.day, night.closes))}"
             )
+        case "calm" if isinstance(room, Processors) and granted.places < reading.cap and not after.calm:
+            return _no_room(room, granted.places, after)
         case _:
             return "there is room, and nobody waits"
+
+
+def _no_room(room: Processors, places: int, after: State) -> str:
+    """What has the cores that one chain more would need; of other lanes what they were taken to use, over minutes."""
+    parts = [
+        f"of {room.cores:g} its chains may take {places * room.a_chain:.1f}",
+        f"other lanes used {after.others:.1f} lately",
+    ]
+    if room.granted:
+        parts.append(f"other elastic entries were given {room.granted:.1f}")
+    if room.reserve:
+        parts.append(f"{room.reserve:g} kept free")
+    return f"no core is free for another: {', '.join(parts)}"
+
+
+def _when_it_grows(granted: Allowance, reading: Reading, rules: BalancerRules, after: State) -> Iterator[str]:
+    """Places of a quota need no calm minutes."""
+    if granted.reason == "hot":
+        yield f"grows again after {rules.calm_ticks} calm minutes"
+    elif granted.reason == "calm" and isinstance(reading.room, Processors) and 0 < after.calm < rules.calm_ticks:
+        left = rules.calm_ticks - after.calm
+        yield f"grows after {left} calm minute{'s' if left > 1 else ''} more"
 
 
 def _outlook(entry: Entry, granted: Allowance, reading: Reading) -> str:
     if reading.backlog == 0:
         return "nothing is left"
-    done, deadline = finishes(granted, reading), _clock(entry, reading.window.deadline)
-    if done is None:
-        return f"{reading.backlog:,} rows are left, no end in sight at this pace, deadline {deadline}"
-    late = "after the deadline" if done > reading.window.deadline else "deadline"
-    return f"{reading.backlog:,} rows are left, finishes {_clock(entry, done)} at this pace, {late} {deadline}"
+    night, done, deadline = reading.window, finishes(granted, reading), _clock(entry, reading.window.deadline)
+    if done is not None and done <= night.closes:
+        late = "after the deadline" if done > night.deadline else "deadline"
+        end = f"finishes {_clock(entry, done)} at this pace, {late}"
+    elif done is not None:
+        end = f"not done this night: {(done - reading.now) / timedelta(hours=1):,.1f} hours at this pace, deadline"
+    elif reading.ended_early:
+        end = "deadline"
+    elif granted.places and not reading.cost:
+        end = "what one costs is not known yet, deadline"
+    else:
+        end = "no end in sight at this pace, deadline"
+    return f"{reading.backlog:,} rows are left, {end} {deadline}"
 
 
 def _free(reading: Reading) -> float:

@@ -106,7 +106,7 @@ def categorize_uncategorized(size: int, token: str) -> Did:
     finally:
         given_back = _give_back(ours)
     found = sorted_by_rule + len(unmatched)
-    return Did(bool(found) and not chunk.away, found - given_back)
+    return Did(bool(found) and not chunk.away, found - given_back, chunk.early)
 
 
 def backlog() -> int:

@@ -3,8 +3,9 @@
 A chunk ends with its number of rows, with an empty backlog, after two minutes (so that what a person just uploaded need
 not wait for longer), with half of its soft budget (so that a row which then times out is itself to blame), and when
 nobody answers: a model that is parked, away, or without a place for batch is not asked for the next row either. Its
-rows wait in the backlog; the balancer begins the chain again in a minute. It also ends where its row is no longer its
-own: its message was delivered again while this worker stood still, and that delivery goes on.
+rows wait in the backlog; the balancer begins the chain again in a minute, and hears that the chunk ended early. It
+also ends where its row is no longer its own: its message was delivered again while this worker stood still, and that
+delivery goes on.
 
 A bad row never ends a chunk. It is tried again at its customer's next turn, and after `MOST_TRIES` it is parked: it
 ends `failed`, and says why. A chunk that is killed held one row: its message, which comes again, takes that row first;
@@ -61,6 +62,11 @@ class Chunk:
     away: list[Exception] = field(default_factory=list, init=False)
     _enough: bool = field(default=False, init=False)
 
+    @property
+    def early(self) -> bool:
+        """Whether it ended since nobody answers; where its row went to another delivery, that one goes on."""
+        return any(map(passes, self.away))
+
     def do(self, next_row: Callable[[], T | None], work: Callable[[T], object]) -> Did:
         """Take and do rows; says whether another chunk has anything to do now, and how many rows this one did.
 
@@ -80,7 +86,7 @@ class Chunk:
         for error in self.away:
             _park(error)
             log.info("chunk_ended_early", backlog=self.name, because=f"{error}")
-        return Did(self._enough and not self.away, swept.processed - len(self.away))
+        return Did(self._enough and not self.away, swept.processed - len(self.away), self.early)
 
     def _rows(self, next_row: Callable[[], T | None]) -> Iterator[T]:
         began, budget = clock.now(), deadline.remaining()

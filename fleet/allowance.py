@@ -70,7 +70,7 @@ class Decision:
     """An allowance that was decided at an instant, under a leader's epoch; `text` says it to a person.
 
     `numbers` is what it was decided by: `before`, `backlog`, `cost` (seconds a row), `needs` (chains that the deadline
-    needs), `wait` (seconds), `free`, `finishes` (ISO 8601, or None).
+    needs), `wait` (seconds), `free`, `ended_early` (chunks), `finishes` (ISO 8601, or None).
     """
 
     at: datetime

@@ -47,10 +47,14 @@ _MEASURED_FOR = 86_400  # seconds that an entry's measures stand behind its last
 
 
 class Did(NamedTuple):
-    """What a chunk did that may have ended before its size: whether more is left, and how many rows; true if more."""
+    """What a chunk did that may have ended before its size: whether more is left, and how many rows; true if more.
+
+    `early` if it ended with rows left since nobody answers for them, and more chains would not help; `more` is false.
+    """
 
     more: bool
     rows: int
+    early: bool = False
 
     def __bool__(self) -> bool:
         return self.more
@@ -60,7 +64,8 @@ def chunk(work: Callable[[int], bool | Did]) -> None:
     """Do one chunk of an elastic entry's work, if its allowance says so; called by the body of the entry's actor.
 
     `work(size)` does up to `size` rows and returns whether more is left (with `Did` also how many it did, where that
-    may be fewer); a chunk that found nothing to do returns False. Raises what `work` raises.
+    may be fewer, and whether it ended early); a chunk that found nothing to do returns False. Raises what `work`
+    raises.
     """
     message, found = current_message(), _entry()
     if message is not None and wire.CHAIN in message.options and _left_over(message, found):
@@ -117,9 +122,10 @@ def _of_chain(
 ) -> None:
     if not _may(entry, message, number, _asked(broker, entry, number)):
         return
-    more, told = _measured(broker, entry, work, number)
-    if not more:
-        log.info("chain_ended", entry=entry.name, chain=number, reason="nothing left")
+    did, told = _measured(broker, entry, work, number)
+    if not did.more:
+        why = "its chunk ended early" if did.early else "nothing left"
+        log.info("chain_ended", entry=entry.name, chain=number, reason=why)
     elif _may(entry, message, number, told):
         _go_on(broker, entry, message)
 
@@ -160,16 +166,22 @@ def _go_on(broker: FleetBroker, entry: Entry, message: Message[None]) -> None:
 
 def _measured(
     broker: FleetBroker, entry: Entry, work: Callable[[int], bool | Did], number: int = 0
-) -> tuple[bool, _Told]:
-    """Do a chunk; whether more is left, and what is allowed behind it. A full one is measured for the balancer."""
+) -> tuple[Did, _Told]:
+    """Do a chunk; what it did, and what is allowed behind it.
+
+    For the balancer a full one is measured, and one that ended early is counted: what its rows cost is not theirs.
+    """
     size = elastic_of(entry).chunk
     began, cpu = clock.monotonic(), time.thread_time()
     did = _did(work, size)
-    if not did.more:
-        return False, _Told(Allowance(0, "calm", None, fallback=False), None)
-    took = {"rows": did.rows, "wall_us": int((clock.monotonic() - began) * 1e6)}
-    took |= {"chunks": 1, "cpu_us": int((time.thread_time() - cpu) * 1e6)}
-    return True, _asked(broker, entry, number, took)
+    if did.more:
+        took = {"rows": did.rows, "wall_us": int((clock.monotonic() - began) * 1e6)}
+        took |= {"chunks": 1, "cpu_us": int((time.thread_time() - cpu) * 1e6)}
+    elif did.early:
+        took = {"early": 1}
+    else:
+        return did, _Told(Allowance(0, "calm", None, fallback=False), None)
+    return did, _asked(broker, entry, number, took)
 
 
 def _asked(broker: FleetBroker, entry: Entry, number: int, took: Mapping[str, int] | None = None) -> _Told:

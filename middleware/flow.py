@@ -73,8 +73,14 @@ class FlowCounts(Middleware):
 
 
 def _of_slot(message: MessageProxy) -> str | None:
-    """What expired: an entry's slot, or a message that a slot's sent on."""
+    """What expired: an entry's slot, or a message that a slot's sent on.
+
+    A chain's ends with its night, and its rows wait for the next: no slot was missed, also where a slot's message had
+    begun it. What a person fired was none either.
+    """
+    if wire.CHAIN in message.options:
+        return None
     entry, origin = message.options.get(wire.ENTRY), message.options.get(wire.ORIGIN)
-    if isinstance(entry, str):
+    if isinstance(entry, str) and wire.SLOT in message.options:
         return f"e:{entry}:expired"
     return f"e:{origin.partition('@')[0]}:expired_rest" if isinstance(origin, str) else None

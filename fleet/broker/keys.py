@@ -297,7 +297,8 @@ def chains(namespace: str, entry: str) -> str:
 
 
 def measures(namespace: str, entry: str) -> str:
-    """What full chunks of an elastic entry took in all: chunks, rows, cpu_us, wall_us; ends a day after the last."""
+    """What full chunks of an elastic entry took in all (chunks, rows, cpu_us, wall_us), and how many others ended
+    early; ends a day after the last."""
     return f"{namespace}:fleet:measures:{entry}"
 
 

@@ -30,7 +30,7 @@ def lines(asked: Asked, entry: Entry) -> Iterator[str]:
         yield f"PAUSED {told}. Its slots end as paused{chains} until `fleet resume {entry.name}`."
     yield _next(asked, entry)
     if entry.elastic is not None:
-        yield from _elastic(asked, entry)
+        yield from _elastic(asked, entry, pause)
     yield from _verdicts(asked, entry)
     yield from _message_now(asked, entry)
     yield _last_run(asked, entry)
@@ -99,7 +99,7 @@ def _last_run(asked: Asked, entry: Entry) -> str:
     return told + (f"; soft budget {span(budget.soft)}." if budget is not None else ".")
 
 
-def _elastic(asked: Asked, entry: Entry) -> Iterator[str]:
+def _elastic(asked: Asked, entry: Entry, pause: by_hand.Pause | None) -> Iterator[str]:
     assert entry.elastic is not None
     night, cap = window(entry, asked.now), entry.elastic.cap
     if off := switched_off(asked.broker):
@@ -109,14 +109,16 @@ def _elastic(asked: Asked, entry: Entry) -> Iterator[str]:
         yield f"HELD by {plain(hold.by)} until {asked.ahead(hold.until)}: {plain(hold.because)}."
     granted = allowance(asked.broker, entry, asked.now)
     deadline = f"deadline {asked.told(night.deadline)}"
-    if granted.reason == "paused":
-        yield f"Elastic: 0 of {cap} chains are allowed while it is paused; {deadline}."
+    if pause is not None or hold is not None:
+        yield f"Elastic: 0 of {cap} chains are allowed while it is {'paused' if pause else 'held'}; {deadline}."
     elif asked.now < night.opens:
         yield f"Elastic: its window opens at {asked.ahead(night.opens)}, {deadline}."
-    elif granted.fallback:
+    elif granted.reason in ("paused", "held"):  # by a lease of the minute before
+        yield f"Elastic: it begins again with the balancer's next minute; {deadline}."
+    elif granted.fallback and granted.leased_until is None:
         yield (
             f"Elastic: nobody decides, so the cron slot stands: {granted.places} of {cap} chains from "
-            f"{asked.told(night.slot)} to {asked.told(night.day)}; {deadline}."
+            f"{asked.told(night.slot)} to {asked.told(min(night.day, night.closes))}; {deadline}."
         )
     else:
         yield f"Elastic: {_decided(asked, entry, granted.places, granted.reason)}."

@@ -253,6 +253,19 @@ def test_what_a_row_costs_is_learned_from_full_chunks_and_the_deadline_has_its_w
     assert "18,000 rows of 2 s are not done by 06:15 with fewer" in balance.decided()[-1].text
 
 
+def test_chunks_that_ended_early_since_the_minute_before_are_told_and_no_end_is_promised(balance: Balance) -> None:
+    measures = keys.measures(balance.broker.namespace, ELASTIC.name)
+    took = {"chunks": 10, "rows": 50, "cpu_us": 5_000_000, "wall_us": 5_000_000, "early": 7}
+    balance.client.hset(measures, mapping=took)  # a night before
+    balance.minutes(1, range(3))
+    assert "finishes" in balance.decided()[-1].text
+    balance.client.hincrby(measures, "early", 2)
+    balance.minute(1, 3)
+    last = balance.decided()[-1]
+    assert (last.places, last.numbers["ended_early"], last.numbers["cost"]) == (2, 2, 0.1)
+    assert "its chunks end early: nobody answers" in last.text and "finishes" not in last.text
+
+
 def test_a_backlog_that_cannot_be_counted_makes_that_entry_blind_and_is_said_once(
     balance: Balance, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

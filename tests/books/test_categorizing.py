@@ -20,6 +20,7 @@ from books.models import AccountStatus, BacklogTurn, BankAccount, Category, Tran
 from fleet import wire
 from fleet.app import process_broker
 from fleet.broker import FleetBroker, keys
+from fleet.elastic import Did
 from fleet.quota import Quota, place
 from fleet.storage import session
 
@@ -127,10 +128,10 @@ def test_a_chunk_says_how_many_rows_it_was_through_with(account: int, world: Any
         add(account, text_)
     left = iter([says("Bank fees")()])
     world.reply = lambda *_: next(left, (503, {"error": {"message": "overloaded"}}))
-    assert categorizing.categorize_uncategorized(20, token="m1") == (False, 3)
+    assert categorizing.categorize_uncategorized(20, token="m1") == Did(False, 3, early=True)
     world.reply = says("Bank fees")
-    assert categorizing.categorize_uncategorized(20, token="m1") == (True, 2)
-    assert categorizing.categorize_uncategorized(20, token="m1") == (False, 0)
+    assert categorizing.categorize_uncategorized(20, token="m1") == Did(True, 2)
+    assert categorizing.categorize_uncategorized(20, token="m1") == Did(False, 0)
 
 
 def test_a_row_that_the_model_cannot_sort_ends_no_chunk_and_is_parked_with_the_reason(account: int, world: Any) -> None:

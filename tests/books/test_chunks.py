@@ -20,6 +20,7 @@ from fleet import app as application
 from fleet import deadline, janitor
 from fleet.app import process_broker
 from fleet.clock import clock
+from fleet.elastic import Did
 from fleet.quota import Quota, place
 from fleet.storage import session
 from tests.books.taken import waiting
@@ -86,8 +87,8 @@ def test_documents_of_the_backlog_are_read_in_turns_by_customer(read: list[str])
 
 def test_a_chunk_says_that_more_is_left_only_where_it_did_all_it_may(read: list[str]) -> None:
     old("a"), old("b")
-    assert attachments.extract_backlog(2, token="m1") == (True, 2)
-    assert attachments.extract_backlog(2, token="m1") == (False, 0)
+    assert attachments.extract_backlog(2, token="m1") == Did(True, 2)
+    assert attachments.extract_backlog(2, token="m1") == Did(False, 0)
 
 
 def test_two_chains_at_once_never_read_the_same_document(read: list[str]) -> None:
@@ -128,7 +129,7 @@ def test_a_chunk_without_a_place_reads_nothing_and_its_document_loses_no_try(
     monkeypatch.setattr(process_broker(), "quotas", MappingProxyType({clients.MODEL: model}))
     monkeypatch.setattr("fleet.quota.for_people", lambda: False)
     with place(clients.MODEL, people=True):
-        assert not attachments.extract_backlog(5, token="m1")
+        assert attachments.extract_backlog(5, token="m1") == Did(False, 0, early=True)
     assert (now(row).status, now(row).attempts, now(other).attempts, read) == (QUEUED, 0, 0, [])
     assert "people hold 1 and batch 0 of 2 places" in (now(row).outcome or "")
     attachments.extract_backlog(5, token="m1")
@@ -156,7 +157,7 @@ def test_a_chunk_whose_row_went_to_the_next_delivery_leaves_that_one_its_rows(
         return text_of(path)
 
     monkeypatch.setattr(documents, "read", stands_still)
-    assert attachments.extract_backlog(2, token="m1") == (False, 0)
+    assert attachments.extract_backlog(2, token="m1") == Did(False, 0)
     (heir,) = heirs
     assert heir is not None and now(reading).lease_token == heir.token
     assert (read, now(other).status) == (["a"], QUEUED)
@@ -192,7 +193,7 @@ def test_a_chunk_ends_in_time_for_what_a_person_uploaded(read: list[str], monkey
         old(f"{number}")
     began, looks = clock.now(), iter(range(100))
     monkeypatch.setattr(chunks.clock, "now", lambda: began + next(looks) * timedelta(seconds=50))
-    assert attachments.extract_backlog(5, token="m1") == (True, 3), "there is more to do"
+    assert attachments.extract_backlog(5, token="m1") == Did(True, 3), "there is more to do"
     assert len(read) == 3
 
 

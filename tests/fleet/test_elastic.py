@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import datetime, timedelta
+from typing import Any
 
 import pytest
 
@@ -17,6 +18,7 @@ from fleet.broker import FleetBroker, dead, keys
 from fleet.broker.reaper import reap
 from fleet.chains import living, seed
 from fleet.clock import clock
+from fleet.elastic import Did
 from fleet.errors import DeclarationInvalid
 from fleet.settings import Settings
 from fleet.window import window
@@ -46,6 +48,23 @@ def test_chains_drain_the_backlog_chunk_after_chunk_and_end_with_it(house: Elast
     house.until_idle()
     assert house.chunks - Counter({0: 1}) == {5: 20, 2: 1}
     assert house.most_at_once <= 2
+
+
+@pytest.mark.parametrize(("early", "why"), [(True, "its chunk ended early"), (False, "nothing left")])
+def test_a_chain_whose_chunk_ended_early_says_so_and_is_counted_and_what_its_rows_cost_is_not(
+    house: ElasticHouse, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], early: bool, why: str
+) -> None:
+    monkeypatch.setattr(house, "work", lambda size: Did(False, 2, early=early))
+    house.lease(1)
+    seed(house.broker, ENTRY, 1)
+    house.start()
+    house.until_idle()
+    client: Any = house.broker.client
+    measures = keys.measures(house.broker.namespace, ENTRY.name)
+    assert client.hgetall(measures) == ({b"early": b"1"} if early else {})
+    assert (client.ttl(measures) > 0) is early
+    (ended,) = [line for line in capsys.readouterr().out.splitlines() if "chain_ended" in line]
+    assert why in ended
 
 
 def test_a_chain_whose_number_is_not_below_the_allowance_is_not_sent_again_and_nothing_running_is_cut(

@@ -146,6 +146,23 @@ def test_work_of_a_slot_that_came_too_late_is_counted_for_its_entry(
     assert (found.queues["work"].started, found.queues["work"].ended) == (0, 1)
 
 
+@pytest.mark.parametrize(
+    "options",
+    [{wire.CHAIN: 0}, {wire.CHAIN: 0, wire.ORIGIN: "sort@2026-11-30T03:10:00+00:00"}, {wire.NONCE: "by hand"}],
+)
+def test_a_chain_that_meets_the_end_of_its_night_and_what_a_person_fired_are_no_slots_that_were_missed(
+    house: Any, redis_client: redis.Redis, options: dict[str, Any]
+) -> None:
+    @dramatiq.actor(broker=house.broker, queue_name="work")
+    def job() -> None: ...
+
+    house.work()
+    job.send_with_options(**options, entry="sort", expires_at=wire.to_ms(clock.now()) - 1_000)
+    found = counted(house, redis_client)
+    assert found.of("e") == {}
+    assert (found.queues["work"].started, found.queues["work"].ended) == (0, 1)
+
+
 def test_sweeps_that_are_cut_or_have_failures_are_counted_and_others_are_not(
     house: Any, redis_client: redis.Redis
 ) -> None:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
 from fleet import by_hand, entry_runs, wire
+from fleet.allowance import hold, release
 from fleet.broker import keys
 from fleet.clock import Night, clock
 from fleet.entry_runs import Run
 from fleet.workers.presence import Presence, Report, present
-from tests.fleet.explain.conftest import HOUR, MINUTE, NIGHTLY, START, House
+from tests.fleet.explain.conftest import HOUR, MINUTE, NIGHTLY, START, SWEEP, House
 from tests.waiting import wait_until
 
 
@@ -87,6 +89,30 @@ def test_paused_elastic_work_says_that_no_chain_of_it_begins_a_chunk(house: Hous
     said = house.said("sweep")
     assert "none of its chains begins a chunk, until `fleet resume sweep`" in said
     assert "Elastic: 0 of 4 chains are allowed while it is paused; deadline 06:15." in said
+
+
+def test_elastic_work_that_was_just_held_says_so_and_released_when_it_begins_again(house: House) -> None:
+    clock.set_night(Night(origin=START, anchor=clock.real_now(), rate=0.001))
+    decide(house, START - MINUTE, 3, "calm", "there is room")
+    hold(house.broker, SWEEP, START + HOUR, by="maria", because="the bank is down")
+    assert "Elastic: 0 of 4 chains are allowed while it is held; deadline 06:15." in house.told("sweep")
+    decide(house, START, 0, "held", "held by maria until 02:00 UTC: the bank is down")
+    release(house.broker, "sweep")
+    assert "Elastic: it begins again with the balancer's next minute; deadline 06:15." in house.told("sweep")
+
+
+def test_elastic_work_whose_balancer_cannot_see_is_told_as_decided_and_with_a_quota_to_its_deadline(
+    house: House,
+) -> None:
+    assert SWEEP.elastic is not None
+    limited = replace(SWEEP, elastic=replace(SWEEP.elastic, quota="model"))
+    house.app, house.broker.entries = replace(house.app, schedule=(limited,)), {limited.name: limited}
+    clock.set_night(Night(origin=START, anchor=clock.real_now(), rate=0.001))
+    level = "so the cron slot stands: 0 of 4 chains from 04:00 to 06:15; deadline 06:15"
+    assert f"Elastic: nobody decides, {level}." in house.told("sweep")
+    why = "the fleet cannot be seen, so the cron slot stands: all from 04:00 to 06:15"
+    decide(house, START, 0, "blind", f"held at 0 of 4: {why}")
+    assert f"Elastic: held at 0 of 4 since 01:00: {why}." in house.told("sweep")
 
 
 def test_elastic_work_that_nobody_decides_on_says_that_the_cron_slot_stands(house: House) -> None:
