@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import signal
-import threading
 from dataclasses import replace
 from pathlib import Path
 
@@ -27,6 +26,7 @@ from beat.seeding import Seeding
 from fleet import alerts, metrics, quota, read_gauges, readings, sentry
 from fleet.allowance import allowances
 from fleet.app import App, balancer_rules, load, process_broker, settings
+from fleet.bell import Bell
 from fleet.broker import FleetBroker
 from fleet.broker.connection import client_from
 from fleet.clock import clock
@@ -116,7 +116,7 @@ class _Replica:
             self._leader.leads,
             self.ready,
         )
-        self._resigned = threading.Event()
+        self._resigned = Bell()
 
     def run(self, where: str) -> None:
         """Beat until told to resign, from when Redis answers."""

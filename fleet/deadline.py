@@ -13,6 +13,9 @@ Nor that a raise leaks no lock. One that strikes between `lock.acquire()` and it
 `@contextmanager` written in Python, leaves it taken; `with` on a lock of C is safe up to Python 3.13. The engine's own
 calls (Redis, the database's pool, logging) stand behind `shielded`; a job's own and other libraries' do not. So a child
 in which one was `raised` retires after its other jobs.
+
+Nor anything in a process that a body forks. It is outside of the job, without what is left of its budget; it ends where
+the body ends it.
 """
 
 from __future__ import annotations

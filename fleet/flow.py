@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import threading
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping
@@ -219,6 +220,9 @@ def activate(flow: Flow | None) -> None:
     """Have this process's sweeps counted there; None for no more."""
     global _active
     _active = flow
+
+
+os.register_at_fork(after_in_child=lambda: activate(None))  # the thread that flushes is its parent's
 
 
 def note_sweep(name: str, *, failed: int, cut: bool) -> None:

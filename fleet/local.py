@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import signal
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,6 +17,7 @@ from sqlalchemy import create_engine, make_url
 
 from fleet import app as application
 from fleet import embedded
+from fleet.bell import Bell
 from fleet.broker import FleetBroker
 from fleet.broker.connection import shown
 from fleet.servers import require_broker, require_postgres
@@ -55,7 +55,7 @@ def servers(root: Path, folder: Path) -> Iterator[embedded.Urls]:
 
 def run_until_interrupted(root: Path, *, folder: Path, beats: int) -> None:
     """Run every lane and the beat until SIGINT or SIGTERM; returns when all have drained."""
-    stop = threading.Event()
+    stop = Bell()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
     console = Console()

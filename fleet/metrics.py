@@ -11,6 +11,7 @@ ask for series that were born above zero.
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -101,6 +102,15 @@ EXPORTED: tuple[Metric, ...] = (
 
 _BY_NAME = {metric.name: metric for metric in EXPORTED}
 _first = threading.Lock()
+
+
+def _begin_anew() -> None:
+    """A fork inherits the lock, and not the thread that may hold it."""
+    global _first
+    _first = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_begin_anew)
 
 
 def declared(name: str) -> Metric:

@@ -16,6 +16,7 @@ that were left behind stay.
 
 from __future__ import annotations
 
+import os
 import threading
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -138,6 +139,10 @@ class _Outage:
     """Until when, by broker, sends are left to the relay; said once, whichever thread finds it."""
 
     def __init__(self) -> None:
+        self.begin_anew()
+
+    def begin_anew(self) -> None:
+        """As a forked process has to: a thread that is not there may hold the lock."""
         self._until: WeakKeyDictionary[FleetBroker, float] = WeakKeyDictionary()
         self._lock = threading.Lock()
 
@@ -164,6 +169,7 @@ class _Outage:
 
 _outage = _Outage()
 forget_outage = _outage.forget
+os.register_at_fork(after_in_child=_outage.begin_anew)
 
 
 def _send(engine: Engine, broker: FleetBroker, ids: list[int]) -> None:

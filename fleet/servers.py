@@ -5,7 +5,6 @@ Not guaranteed: that their configuration is safe for a fleet (eviction, persiste
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -14,6 +13,7 @@ from redis.sentinel import SentinelConnectionPool
 from sqlalchemy import Engine, text
 from sqlalchemy.exc import OperationalError
 
+from fleet.bell import Bell
 from fleet.broker import FleetBroker
 from fleet.broker.grants import Role
 from fleet.broker.rights import refusal, require_rights, require_role
@@ -41,7 +41,7 @@ def require_broker(broker: FleetBroker, role: Role | None = None) -> None:
 
 
 def wait_for_broker(
-    broker: FleetBroker, role: Role, stopped: threading.Event, waits: Callable[[ServerUnreachable], object]
+    broker: FleetBroker, role: Role, stopped: Bell, waits: Callable[[ServerUnreachable], object]
 ) -> None:
     """Return when `require_broker` is content, or `stopped` is set; `waits` hears once that Redis does not answer.
 

@@ -121,8 +121,9 @@ class _Tally:
     def say(self) -> None:
         say = log.info if self.verdict == "done" and not self.failed else log.warning
         say("sweep", sweep=self._name, verdict=self.verdict, processed=self.done + self.failed, failed=self.failed)
-        flow.note_sweep(self._name, failed=self.failed, cut=self.verdict == "cut")
-        metrics.sweep_ended(self._name, self.verdict, self.done, self.failed)
+        with deadline.shielded():  # the flow's thread is woken by a lock that is written in Python
+            flow.note_sweep(self._name, failed=self.failed, cut=self.verdict == "cut")
+            metrics.sweep_ended(self._name, self.verdict, self.done, self.failed)
 
     def _publish(self) -> None:
         progress.publish(self.done + self.open + self.failed, self._of, self._unit)

@@ -8,6 +8,8 @@ Not guaranteed: CPython delivers a raise between two bytecodes, so a body inside
 returns. Only locks and queues written in C are touched by a watched thread: a raise that strikes inside a lock written
 in Python would leave it taken for ever. If striking one body fails, the others are struck nevertheless.
 
+A process that a body forks is outside of its job: nothing strikes it there but in what it runs under a budget itself.
+
 Garbage may be collected while a thread holds the lock, and what is then finalized may come back here: a connection that
 nobody closed returns to its pool, shielded. So the lock is one that its holder can take again. Not guaranteed: that
 nobody waits for such a connection's last round trip.
@@ -19,6 +21,7 @@ import asyncio
 import ctypes
 import heapq
 import itertools
+import os
 import threading
 from contextlib import suppress
 from dataclasses import dataclass
@@ -74,15 +77,22 @@ class Watchdog:
     """See the module. `raised` is whether a raise was ever set in a thread."""
 
     def __init__(self) -> None:
+        self._runs: set[Run] = set()
+        self.raised = False
+        self.begin_anew()
+
+    def begin_anew(self) -> None:
+        """As a forked process has to: no thread of its parent's is there, were it one that holds the lock."""
+        for run in self._runs:
+            run.active, run.seat.waiting = False, None
+        self._runs = set()
         self._lock = threading.RLock()  # see the module
         self._wake: SimpleQueue[None] = SimpleQueue()
         self._sleeps_until = 0.0
         self._due: list[tuple[float, int]] = []  # instant, and number of the strike
         self._strikes: dict[int, tuple[Run, type[BaseException]]] = {}
-        self._runs: set[Run] = set()
         self._numbers = itertools.count()
         self._thread: threading.Thread | None = None
-        self.raised = False
 
     def arm(self, run: Run) -> None:
         """Watch a run until it is disarmed."""
@@ -222,3 +232,4 @@ def _struck_now() -> None:
 
 watchdog = Watchdog()
 """The process's one."""
+os.register_at_fork(after_in_child=watchdog.begin_anew)

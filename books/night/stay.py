@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import signal
-import threading
 from pathlib import Path
 
 from rich.console import Console
@@ -20,6 +19,7 @@ from books.night.plan import ACCOUNTS
 from books.night.play import ROOT
 from books.night.world import sandbox
 from fleet import app as application
+from fleet.bell import Bell
 from fleet.broker.connection import shown
 from fleet.local import servers
 from fleet.storage import session
@@ -34,7 +34,7 @@ def stay(folder: Path, *, seed: int, console: Console) -> None:
 
     Raises `SandboxFailed`, `ServerUnreachable`, `ServerTooOld`, `ServerRefused` or `EmbeddedServerFailed`.
     """
-    stop = threading.Event()
+    stop = Bell()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
     with (
@@ -65,7 +65,7 @@ def stay(folder: Path, *, seed: int, console: Console) -> None:
             fleet.stop()
 
 
-def _wait(fleet: Fleet, stop: threading.Event, console: Console) -> None:
+def _wait(fleet: Fleet, stop: Bell, console: Console) -> None:
     broker, told = application.process_broker(), set[str]()
     while not stop.wait(_POLL_SECONDS):
         for report in present(broker.client, broker.namespace):

@@ -13,6 +13,7 @@ Not guaranteed: that a message which raised `NotAccepted` was not accepted; its 
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 import uuid
@@ -276,10 +277,23 @@ class FleetBroker(HookedBroker):
 
 
 class _Sender(threading.local):
-    """Calls of one thread come one after the other, so that its last one is all that Redis need remember."""
+    """Calls of one thread come one after the other, so that its last one is all that Redis need remember.
+
+    A fork inherits its parent's name, as do its siblings, which send at the same time: each draws its own. Whether this
+    is one is asked at each call, since a server that forks its workers itself (uWSGI) calls no hook of Python's.
+    """
 
     def __init__(self) -> None:
-        self.name = str(uuid.uuid4())
+        self._draw()
+
+    def _draw(self) -> None:
+        self._process, self._name = os.getpid(), str(uuid.uuid4())
+
+    @property
+    def name(self) -> str:
+        if self._process != os.getpid():
+            self._draw()
+        return self._name
 
 
 _sender = _Sender()

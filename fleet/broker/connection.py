@@ -18,6 +18,7 @@ from urllib.parse import parse_qsl, urlencode, urlsplit
 
 import redis
 from redis.backoff import NoBackoff
+from redis.client import Pipeline
 from redis.retry import Retry
 from redis.sentinel import SentinelConnectionPool
 
@@ -39,7 +40,7 @@ _SECRET = re.compile(r"(password=)[^&]*")
 
 
 class _Client(redis.Redis):
-    """A client none of whose commands a deadline cuts in half.
+    """A client none of whose commands, and none of whose pipelines, a deadline cuts in half.
 
     A raise between a command and its reply would put a connection back into the pool whose next reply is another
     command's. What it waits at most is its sockets' timeouts.
@@ -63,6 +64,26 @@ class _Client(redis.Redis):
                 return connection.read_response()
             finally:
                 pool.release(connection)
+
+    def pipeline(self, transaction: bool = True, shard_hint: str | None = None) -> Pipeline:
+        return _Pipeline(self.connection_pool, self.response_callbacks, transaction, shard_hint)
+
+
+class _Pipeline(Pipeline):
+    """A client's pipeline, all of whose replies are read behind one shield."""
+
+    def execute(self, raise_on_error: bool = True) -> list[Any]:
+        with deadline.shielded():
+            return super().execute(raise_on_error)
+
+    def immediate_execute_command(self, *args: Any, **options: Any) -> Any:
+        with deadline.shielded():
+            return super().immediate_execute_command(*args, **options)  # type: ignore[no-untyped-call]
+
+    def reset(self) -> None:  # type: ignore[override]  # redis-py has a command of this name too
+        """It asks, too, where a key is watched."""
+        with deadline.shielded():
+            super().reset()
 
 
 def client_from(url: str, *, answers_within: timedelta | None = None) -> redis.Redis:

@@ -13,6 +13,7 @@ legitimate, and what bounds it is the job's budget; a URL may give one (`?option
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable
 from functools import cache
@@ -72,9 +73,14 @@ class _Once(Generic[T]):
 
     def __init__(self, make: Callable[[], T]) -> None:
         self._made = cache(make)
-        self._lock = threading.Lock()
         self.__doc__ = make.__doc__
         self.cache_clear, self.cache_info = self._made.cache_clear, self._made.cache_info
+        self._begin_anew()
+        os.register_at_fork(after_in_child=self._begin_anew)
+
+    def _begin_anew(self) -> None:
+        """A fork inherits the lock, and not the thread that may hold it."""
+        self._lock = threading.Lock()
 
     def __call__(self) -> T:
         with self._lock:

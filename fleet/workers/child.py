@@ -22,6 +22,7 @@ from dramatiq.middleware import Shutdown
 
 from fleet import deadline
 from fleet.app import App, load, process_broker, settings
+from fleet.bell import Bell
 from fleet.clock import clock
 from fleet.clock import configure as configure_clock
 from fleet.declarations import Lane
@@ -42,7 +43,7 @@ _NO_SUSPECT_SECONDS = 3.0  # after which one that runs suspects ends without hav
 class _Keeper(threading.Thread):
     """Keeps the child's part of the board, and looks at its retire flag, until the process ends."""
 
-    def __init__(self, board: Board, worker: FleetWorker, stir: threading.Event) -> None:
+    def __init__(self, board: Board, worker: FleetWorker, stir: Bell) -> None:
         super().__init__(name="keeper", daemon=True)
         self._board, self._worker, self._stir = board, worker, stir
         self.retire = False
@@ -67,7 +68,7 @@ def serve(app: App, lane: Lane, path: Path, *, alone: bool) -> None:
     """Serve a lane's queues until told to end; `alone`, its suspects until none is left."""
     board = Board.open(path)
     process_broker().broker_id = board.worker_id
-    stop, stir = threading.Event(), threading.Event()
+    stop, stir = Bell(), Bell()
 
     def on_signal(*_: object) -> None:
         stop.set()
@@ -110,7 +111,7 @@ def take_place(lane: Lane) -> None:
         os.sched_setaffinity(0, lane.cpus)
 
 
-def _until_none_is_left(worker: FleetWorker, lane: Lane, stir: threading.Event) -> None:
+def _until_none_is_left(worker: FleetWorker, lane: Lane, stir: Bell) -> None:
     """Run suspects one after the other, so that a death can only be the doing of one."""
     ends = clock.monotonic() + _NO_SUSPECT_SECONDS
     while not stir.wait(_POLL_SECONDS):
@@ -126,7 +127,7 @@ def _has_grown(lane: Lane) -> bool:
     return limit is not None and psutil.Process().memory_info().rss > limit / 2
 
 
-def _finish(worker: FleetWorker, lane: Lane, stop: threading.Event) -> None:
+def _finish(worker: FleetWorker, lane: Lane, stop: Bell) -> None:
     """Let what runs end: in its budgets, or from SIGTERM on in the drain time."""
     drained_at: float | None = None
     while any(thread.is_alive() for thread in worker.workers):

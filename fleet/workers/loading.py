@@ -18,7 +18,6 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 import traceback
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
@@ -27,6 +26,7 @@ from types import FrameType
 
 from fleet import app as application
 from fleet import metrics, sentry
+from fleet.bell import Bell
 from fleet.errors import FleetError
 from fleet.logs import get_logger
 from fleet.settings import Settings
@@ -91,7 +91,7 @@ class Loading:
 
     def __init__(self, root: Path, lane: str, settings: Settings) -> None:
         self._root, self._lane, self._settings = root.resolve(), lane, settings
-        self._stop, self._now = threading.Event(), threading.Event()
+        self._stop, self._now = Bell(), Bell()
         self._systemd = Systemd.of(settings)
         self._cause: Cause | None = None
 

@@ -18,12 +18,12 @@ on, and what is to be written is written when it does.
 from __future__ import annotations
 
 import signal
-import threading
 
 import redis
 
 from fleet import metrics, sentry
 from fleet.app import App, longest_hard, process_broker, settings
+from fleet.bell import Bell
 from fleet.bounds import LOST_MARGIN
 from fleet.broker.broker import NotAccepted
 from fleet.broker.dead import trim
@@ -64,7 +64,7 @@ class Supervisor:
 
     def __init__(self, app: App, lane: Lane) -> None:
         self._app, self._lane, self._broker = app, lane, process_broker()
-        self._stop, self._at_once, self._hangup = threading.Event(), threading.Event(), threading.Event()
+        self._stop, self._at_once, self._hangup = Bell(), Bell(), Bell()
         self._children: list[Child] = []
         self._unreaped: list[tuple[str, Death | None]] = []
         self._lost: list[tuple[str, str]] = []  # `on_lost` messages whose child is dead

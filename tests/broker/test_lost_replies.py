@@ -11,8 +11,10 @@ import pytest
 import redis
 
 from fleet.broker import keys
+from fleet.broker.broker import _sender
 from tests.broker.proxy import Proxy
 from tests.broker.station import QUEUE, Station, places, stock
+from tests.forks import in_a_fork
 from tests.waiting import wait_until
 
 Keep = Callable[[Station], Station]
@@ -33,6 +35,13 @@ def test_stock_doubles_a_send_whose_reply_is_lost_and_ours_does_not(
     ours.broker.enqueue(dramatiq.Message(QUEUE, "nobody", (), {}, {}))
     assert proxy.lost
     assert list(places(redis_client, namespace).values()) == [["waiting"]]
+
+
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+def test_threads_that_were_forked_of_one_are_known_as_two_senders() -> None:
+    """Otherwise the one's next send makes Redis forget the other's last one, which then repeats it."""
+    names = {_sender.name, in_a_fork(lambda: _sender.name), in_a_fork(lambda: _sender.name)}
+    assert len(names) == 3 and None not in names
 
 
 def test_stock_strands_a_message_whose_fetch_loses_its_reply_and_ours_runs_it(

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from datetime import date, timedelta
 from pathlib import Path
 from zoneinfo import ZoneInfo
@@ -73,14 +75,17 @@ def test_the_night_is_drawn_and_told_in_words_and_tomorrow_is_planned(client: Cl
     assert "fleet night-plan" in client().get("/night?which=tomorrow").text
 
 
+def a_timeline() -> Timeline:
+    return timeline([], Recorded(), Night.of(date(2026, 3, 2), ZoneInfo("UTC")), None)
+
+
 def test_a_night_is_drawn_once_for_everybody_within_half_a_minute() -> None:
     at = [0.0]
     kept, made = Kept(lambda: at[0]), []
 
     def make() -> Timeline:
         made.append(at[0])
-        zone = ZoneInfo("UTC")
-        return timeline([], Recorded(), Night.of(date(2026, 3, 2), zone), None)
+        return a_timeline()
 
     kept.get("tonight", make)
     kept.get("tonight", make)
@@ -88,6 +93,28 @@ def test_a_night_is_drawn_once_for_everybody_within_half_a_minute() -> None:
     kept.get("tonight", make)
     kept.get("tomorrow", make)
     assert made == [0.0, at[0], at[0]]
+
+
+def test_while_a_drawing_takes_long_others_are_made_and_the_one_before_is_shown() -> None:
+    at, begun, let_go = [0.0], threading.Event(), threading.Event()
+    kept = Kept(lambda: at[0])
+
+    def slowly() -> Timeline:
+        begun.set()
+        let_go.wait(30)
+        return a_timeline()
+
+    before = kept.get("tonight", a_timeline)
+    at[0] = KEPT_SECONDS + 1
+    with ThreadPoolExecutor() as pool:
+        drawn = pool.submit(kept.get, "tonight", slowly)
+        assert begun.wait(10)
+        try:
+            assert pool.submit(kept.get, "tonight", a_timeline).result(5) is before
+            assert pool.submit(kept.get, "tomorrow", a_timeline).result(5) is not before
+        finally:
+            let_go.set()
+        assert drawn.result(5) is kept.get("tonight", a_timeline) is not before
 
 
 @pytest.mark.parametrize(

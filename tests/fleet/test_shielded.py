@@ -8,11 +8,14 @@ import threading
 import time
 from collections.abc import Iterator
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from dramatiq.middleware import Shutdown
+from redis.connection import AbstractConnection
 
 from fleet import deadline
+from fleet.broker.connection import client_from
 from fleet.errors import DeadlineExceeded
 from fleet.watchdog import watchdog
 
@@ -130,3 +133,28 @@ def test_bodies_that_end_in_time_leave_nothing_for_their_deadlines_to_find() -> 
         deadline.run_within(timedelta(hours=1), int)
     assert len(watchdog._due) < 2_000
     assert len(watchdog._strikes) < 10
+
+
+def test_no_round_trip_of_a_pipeline_is_cut_in_half(redis_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its connection would go back to the pool with replies that the next who takes it reads as its own."""
+    shields: list[int] = []
+    send = AbstractConnection.send_packed_command
+
+    def sent(*args: Any, **options: Any) -> Any:
+        run = deadline.current_run()
+        shields.append(run.seat.shields if run is not None else 0)
+        return send(*args, **options)
+
+    def body() -> None:
+        for transaction in (False, True):
+            with client.pipeline(transaction=transaction) as pipe:
+                pipe.ping()
+                pipe.execute()
+        with client.pipeline() as pipe:
+            pipe.watch("nobody")  # and is left watching
+
+    with client_from(redis_url) as client:
+        client.ping()
+        monkeypatch.setattr(AbstractConnection, "send_packed_command", sent)
+        deadline.run_within(timedelta(minutes=1), body)
+    assert len(shields) == 4 and 0 not in shields

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
 
 import pytest
+import redis
 from structlog.testing import capture_logs
 
-from fleet import deadline
+from fleet import deadline, flow
 from fleet.errors import DeadlineExceeded
+from fleet.flow import Flow
 from fleet.sweep import SweepResult, sweep
 
 
@@ -92,3 +95,20 @@ def test_rows_that_cannot_be_read_on_cut_the_sweep_and_it_says_how_far_it_came(l
     with pytest.raises(ConnectionError):
         sweep("rows", rows(), lambda row: None)
     assert (lines[-1]["verdict"], lines[-1]["processed"]) == ("cut", 1)
+
+
+def test_what_a_sweep_counts_it_counts_behind_a_shield(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A raise that struck where it wakes the thread that flushes would leave that one's lock taken."""
+    shields: list[int] = []
+
+    class Noted(threading.Event):
+        def set(self) -> None:
+            run = deadline.current_run()
+            assert run is not None
+            shields.append(run.seat.shields)
+
+    counts = Flow(redis.Redis(), "nobody")
+    counts._dirty = Noted()
+    monkeypatch.setattr(flow, "_active", counts)
+    deadline.run_within(timedelta(minutes=1), sweep, "rows", [0], lambda row: 1 // row)
+    assert shields == [1]

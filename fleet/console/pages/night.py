@@ -1,7 +1,7 @@
 """The night: 24 hours, a row a lane, as it went so far and is to go on; and tomorrow's as planned, with what collides.
 
-A drawing reads a night of ledgers and runs, so it is made once for everybody and kept for half a minute. What it shows
-stands below it in words, too.
+A drawing reads a night of ledgers and runs, so it is made once for everybody and kept for half a minute; while the next
+is made, the others see it. What it shows stands below it in words, too.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from fleet.night_plan import coming, plan, tonight
 from fleet.timeline import Timeline, svg
 
 KEPT_SECONDS = 30.0
+_SHOWN_SECONDS = 300.0  # an older one is shown to nobody, even while the next is made
 
 
 @dataclass(frozen=True)
@@ -40,7 +41,7 @@ class Kept:
 
     def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._monotonic = monotonic
-        self._lock = threading.Lock()
+        self._making: dict[str, threading.Lock] = {}
         self._made: dict[str, tuple[float, Drawn]] = {}
 
     def forget(self) -> None:
@@ -48,12 +49,31 @@ class Kept:
         self._made.clear()
 
     def get(self, name: str, make: Callable[[], Timeline]) -> Drawn:
-        """What was made for a name within the last half minute; else it is made, by one thread at a time."""
-        with self._lock:
-            made = self._made.get(name)
-            if made is None or self._monotonic() - made[0] > KEPT_SECONDS:
-                made = self._made[name] = (self._monotonic(), _drawn(make()))
-            return made[1]
+        """What was made for a name within the last half minute; else it is made, by one thread at a time.
+
+        While one makes it the others get what was made before: each that waited would be missing for all pages. They
+        wait where there is none, or one that is minutes old.
+        """
+        if drawn := self._made_within(KEPT_SECONDS, name):
+            return drawn
+        older = self._made_within(_SHOWN_SECONDS, name)
+        making = self._making.setdefault(name, threading.Lock())
+        if not making.acquire(blocking=older is None) and older is not None:
+            return older
+        try:  # another thread may have made it meanwhile
+            return self._made_within(KEPT_SECONDS, name) or self._make(name, make)
+        finally:
+            making.release()
+
+    def _made_within(self, seconds: float, name: str) -> Drawn | None:
+        made = self._made.get(name)
+        return made[1] if made is not None and self._monotonic() - made[0] <= seconds else None
+
+    def _make(self, name: str, make: Callable[[], Timeline]) -> Drawn:
+        began = self._monotonic()
+        drawn = _drawn(make())
+        self._made[name] = began, drawn
+        return drawn
 
 
 KEPT = Kept()
