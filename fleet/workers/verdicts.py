@@ -4,7 +4,8 @@ A message that is condemned here is a dead letter and fenced: whatever its worke
 actor declared `on_lost`, a message of its own has that run, in another process and after the child is dead; until then
 it is delayed, so that it runs even if the supervisor dies first.
 
-Not guaranteed: `on_lost` for a message that nobody can read.
+Not guaranteed: `on_lost` for a message that nobody can read, nor where Redis took the letter and not the message after
+it.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from dramatiq import Message
 
 from fleet import metrics, wire
 from fleet.broker import FleetBroker, keys
+from fleet.broker.broker import NotAccepted
 from fleet.broker.reaper import Apart, Death, reap
 from fleet.check_ins import CheckIns
 from fleet.clock import clock
@@ -110,14 +112,18 @@ class Verdicts:
         self._broker.client.publish(keys.wake(ns), queue)
 
     def suspects(self) -> Suspects:
-        """How many messages of the lane wait to run alone, and how."""
+        """How many messages of the lane wait to run alone, and how; a queue whose list is none any more has none."""
         ns = self._broker.namespace
         with self._broker.client.pipeline(transaction=False) as pipe:
             for queue in self._queues:
                 pipe.llen(keys.suspects(ns, queue))
             pipe.exists(*[keys.one_at_a_time(ns, queue) for queue in self._queues])
-            *counts, marks = pipe.execute()
-        return Suspects(sum(counts), one_at_a_time=marks > 0)
+            answers = pipe.execute(raise_on_error=False)
+        for answer in answers:
+            if isinstance(answer, Exception) and not str(answer).startswith("WRONGTYPE"):
+                raise answer
+        *counts, marks = answers
+        return Suspects(sum(count for count in counts if isinstance(count, int)), one_at_a_time=marks > 0)
 
     def _tell(self, queue: str, id: str, body: bytes, reason: str, after: timedelta) -> tuple[str, str] | None:
         message = self._read(queue, id, body)
@@ -137,7 +143,11 @@ class Verdicts:
             message_id=f"{message.message_id}{wire.LOST_SUFFIX}",
         )
         delay = int(wire.duration_ms(after) * clock.rate) if after else None  # the broker takes night time
-        self._broker.accept([(queue, told, lost.encode())], delay)
+        try:
+            self._broker.accept([(queue, told, lost.encode())], delay)
+        except NotAccepted as error:  # the letter stands, and a supervisor that ended would take its children with it
+            log.warning("on_lost_not_sent", queue=queue, id=id, error=brief(error))
+            return None
         return queue, told
 
     @staticmethod
