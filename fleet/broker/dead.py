@@ -249,10 +249,13 @@ def _read(broker: FleetBroker, queue: str, ids: Sequence[bytes]) -> Iterator[Dea
 
 
 def _message(body: bytes | None) -> Message[Any] | None:
+    """None for what no worker could read either."""
     try:
-        return as_it_lies(body or b"")
+        message = as_it_lies(body or b"")
     except (DecodeError, TypeError, KeyError):
         return None
+    typed = isinstance(message.actor_name, str) and isinstance(message.kwargs, dict)
+    return message if typed and isinstance(message.options, dict) else None  # decoding looks at no field's type
 
 
 def _chunks(places: Iterable[Place]) -> Iterator[tuple[str, list[Place]]]:

@@ -17,9 +17,9 @@ Grants = dict[str, str]
 
 READS = frozenset(
     {
-        *("EXISTS", "GET", "HEXISTS", "HGET", "HGETALL", "HKEYS", "HLEN", "HMGET", "HSCAN", "LLEN", "LPOS", "LRANGE"),
-        *("MGET", "PTTL", "SCARD", "SISMEMBER", "SMEMBERS", "WATCH", "XLEN", "XRANGE", "XREVRANGE", "ZCARD", "ZCOUNT"),
-        *("ZMSCORE", "ZRANGE", "ZRANGEBYSCORE", "ZREVRANGE", "ZSCORE"),
+        *("EXISTS", "GET", "HEXISTS", "HGET", "HGETALL", "HKEYS", "HLEN", "HMGET", "HRANDFIELD", "HSCAN", "LLEN"),
+        *("LPOS", "LRANGE", "MGET", "PTTL", "SCARD", "SISMEMBER", "SMEMBERS", "WATCH", "XLEN", "XRANGE", "XREVRANGE"),
+        *("ZCARD", "ZCOUNT", "ZMSCORE", "ZRANGE", "ZRANGEBYSCORE", "ZREVRANGE", "ZSCORE"),
     }
 )
 READ_AND_WRITE = frozenset({"GETDEL", "HINCRBY", "INCR", "LPOP", "SET"})
@@ -27,7 +27,7 @@ READ_AND_WRITE = frozenset({"GETDEL", "HINCRBY", "INCR", "LPOP", "SET"})
 
 _SEND: Grants = {
     "sender": "GET SET",
-    "awaited": "SREM",
+    "awaited": "SCARD SREM",
     "queue": "LLEN RPUSH",
     "bodies": "HLEN HSETNX",
     "due": "ZADD ZCARD ZRANGE",
@@ -40,23 +40,23 @@ _TURN: Grants = {
     "beats": "HDEL HINCRBY",
     "heartbeats": "ZADD ZREM",
     "workers": "HDEL HSET",
-    "awaited": "SADD",
+    "awaited": "SADD SCARD",
     **dict.fromkeys(("queue", "suspects"), "LLEN LPOP LPUSH RPUSH"),
-    "bodies": "HDEL HEXISTS HGET HSET HSETNX",
-    "acks": "SADD SREM",
-    "held": "ZADD ZREM ZSCORE",
-    "due": "EXISTS ZADD ZRANGE ZRANGEBYSCORE ZREM",
-    "stock_queue": "LPOP",
-    "stock_bodies": "HDEL HGET",
-    "dead": "ZADD",
-    **dict.fromkeys(("dead_bodies", "dead_details"), "HGET HSET"),
-    **dict.fromkeys(("losses", "deaths"), "EXISTS HDEL HEXISTS"),
+    "bodies": "HDEL HEXISTS HGET HLEN HSET HSETNX",
+    "acks": "SADD SCARD SREM",
+    "held": "ZADD ZCARD ZREM ZSCORE",
+    "due": "EXISTS ZADD ZCARD ZRANGE ZRANGEBYSCORE ZREM",
+    "stock_queue": "LLEN LPOP",
+    "stock_bodies": "HDEL HGET HLEN",
+    "dead": "ZADD ZCARD",
+    **dict.fromkeys(("dead_bodies", "dead_details"), "HGET HLEN HSET"),
+    **dict.fromkeys(("losses", "deaths"), "EXISTS HDEL HEXISTS HLEN"),
 }
 _REAP: Grants = {
     "tombstone": "SET",
-    "beats": "HGETALL",
-    "heartbeats": "ZRANGE ZSCORE",
-    "workers": "HGETALL",
+    "beats": "HGETALL HLEN",
+    "heartbeats": "ZCARD ZRANGE ZSCORE",
+    "workers": "HGETALL HLEN",
     "acks": "DEL EXISTS SMEMBERS",
     "held": "DEL ZREVRANGE",
     "losses": "EXPIRE HINCRBY",
@@ -64,21 +64,16 @@ _REAP: Grants = {
     "one_at_a_time": "EXISTS SET",
 }
 _REAP_STOCK: Grants = {
-    "stock_queue": "LPUSH",
-    "stock_bodies": "HDEL HEXISTS HGET",
-    "stock_acks": "DEL EXISTS SMEMBERS SREM",
-    "stock_held": "DEL ZREVRANGE ZSCORE",
-    "stock_suspects": "RPUSH",
-    "stock_losses": "EXPIRE HDEL HINCRBY",
-    "stock_deaths": "EXPIRE HDEL HGET HSET",
-    "stock_one_at_a_time": "SET",
-    "stock_dead": "ZADD",
-    **dict.fromkeys(("stock_dead_bodies", "stock_dead_details"), "HSET"),
+    "stock_queue": "LLEN LPUSH",
+    "stock_bodies": "HEXISTS HLEN",
+    "stock_acks": "DEL EXISTS SCARD SMEMBERS SREM",
+    "stock_held": "DEL ZCARD ZREVRANGE ZSCORE",
 }
 """What a stock worker holds of the delay queue that stock Dramatiq has beside each queue."""
 _TRIM: Grants = {
-    "dead": "ZCARD ZCOUNT ZRANGE ZRANGEBYSCORE ZREM",
-    **dict.fromkeys(("dead_bodies", "dead_details"), "HDEL"),
+    "dead": "ZCARD ZCOUNT ZRANGE ZRANGEBYSCORE ZREM ZSCORE",
+    "dead_bodies": "HDEL HLEN",
+    "dead_details": "HDEL HLEN HRANDFIELD",
 }
 _SERVE: Grants = {
     "relay_turn": "SET",

@@ -14,6 +14,9 @@ Of a process that ran one suspect and fell silent by itself, that suspect is wha
 together (a host, or a supervisor that one of them killed) none is blamed. Whoever reaps them, for another lane or from
 another host, the next ones run one at a time: a mark in Redis, set with the loss, says so to every supervisor.
 
+Where a key of a queue is no longer of its type, what a worker held of that queue stays held, and its id on record: it
+is reaped again after each silence, until the key is mended. What it died of is then no longer known.
+
 Not guaranteed: that a worker which only stopped is not reaped; its tombstone then keeps what it still does from
 changing anything.
 """
@@ -21,7 +24,7 @@ changing anything.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -68,10 +71,11 @@ class Apart:
 
 @dataclass(frozen=True)
 class Reaped:
-    """What became of what a worker held."""
+    """What became of what a worker held; of the queues that are `broken` (queue -> error) it is held still."""
 
     returned: int
     apart: tuple[Apart, ...]
+    broken: Mapping[str, str]
 
 
 def reap(
@@ -103,22 +107,31 @@ def reap(
     for queue, id in death.in_body if death else ():
         if queue in names:
             args += (names.index(queue) + 1, id.encode(errors="surrogateescape"))
-    returned, *apart = scripts.reap(keys=asked, args=args, client=client)
-    reaped = Reaped(
+    reaped = _read(names, scripts.reap(keys=asked, args=args, client=client))
+    _say(worker, reaped, expected=stock or death is not None)
+    return reaped
+
+
+def _read(names: Sequence[str], answer: Sequence[bytes]) -> Reaped:
+    """What the script answered to a reaping of these queues."""
+    returned, broken, *apart = answer
+    places = [line.partition(" ") for line in broken.decode(errors="surrogateescape").splitlines()]
+    return Reaped(
         int(returned),
         tuple(
             Apart(names[int(queue) - 1], id.decode(errors="surrogateescape"), verdict.decode())
             for queue, id, verdict in zip(apart[::3], apart[1::3], apart[2::3], strict=True)
         ),
+        {names[int(place) - 1]: error for place, _, error in places},
     )
-    _say(worker, reaped, expected=stock or death is not None)
-    return reaped
 
 
 def _say(worker: str, reaped: Reaped, *, expected: bool) -> None:
     """`expected` is the end of a worker that a supervisor saw, or of a stock one; any other fell silent."""
     say = log.info if expected and not reaped.returned and not reaped.apart else log.warning
     say("worker_reaped", worker=worker, returned=reaped.returned, apart=len(reaped.apart))
+    for queue, error in reaped.broken.items():
+        log.warning("messages_not_returned_yet", worker=worker, queue=queue, error=error)
     for one in reaped.apart:
         if one.verdict:
             log.error("message_condemned", queue=one.queue, id=one.id, reason=one.verdict, dead_letter=True)

@@ -23,8 +23,8 @@ from fleet.errors import ServerRefused
 
 _ON_A_KEY: dict[str, tuple[str, ...]] = {
     "": (
-        *("DEL", "EXISTS", "GET", "GETDEL", "HGETALL", "HKEYS", "HLEN", "INCR", "LLEN", "LPOP", "MGET", "PTTL"),
-        *("SCARD", "SMEMBERS", "WATCH", "XLEN", "ZCARD"),
+        *("DEL", "EXISTS", "GET", "GETDEL", "HGETALL", "HKEYS", "HLEN", "HRANDFIELD", "INCR", "LLEN"),
+        *("LPOP", "MGET", "PTTL", "SCARD", "SMEMBERS", "WATCH", "XLEN", "ZCARD"),
     ),
     "1": ("EXPIRE", "HDEL", "HEXISTS", "HGET", "HMGET", "LINDEX", "LPOS", "LPUSH", "PEXPIRE", "RPUSH", "SADD", "SET"),
     "m": ("SISMEMBER", "SREM", "ZMSCORE", "ZREM", "ZSCORE"),

@@ -104,7 +104,7 @@ def _places(own: Own, literal: Callable[[str], str], other: str) -> Mapping[str,
     of_elastic = (keys.allowance, keys.hold, keys.decisions, keys.chains)
     return {
         **{place.__name__: [place(ns, queue) for queue in queues] for place in (*of_queue, *of_losses)},
-        **{f"stock_{place.__name__}": [place(ns, queue) for queue in stock] for place in (*of_queue, *of_losses)},
+        **{f"stock_{place.__name__}": [place(ns, queue) for queue in stock] for place in (keys.queue, keys.bodies)},
         **{place.__name__: [place(ns)] for place in (*of_beat, *of_workers, *of_reading, *of_people)},
         **{place.__name__: [place(ns, entry) for entry in elastic] for place in (*of_elastic, keys.measures)},
         **{place.__name__: [place(ns, entry) for entry in entries] for place in (keys.ledger, keys.entry_runs)},

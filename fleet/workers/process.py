@@ -51,6 +51,7 @@ class Child:
         self.cause: str | None = None  # what it is killed for, where the supervisor does it
         self._expected = False
         self.condemned: dict[int, Slot] = {}
+        self.refused_until = 0.0  # when Redis may be asked again to condemn what it refused to
         self.empty_since: float | None = None
         self.lost: list[tuple[str, str]] = []  # the `on_lost` messages of what was condemned
         self.began = False

@@ -69,7 +69,7 @@ class Supervisor:
         self._unreaped: list[tuple[str, Death | None]] = []
         self._lost: list[tuple[str, str]] = []  # `on_lost` messages whose child is dead
         self._restarts: list[tuple[float, int]] = []  # (instant, young deaths) of places that wait for a new child
-        self._longest_hard = longest_hard(app.actors, lane)
+        self._told_after = longest_hard(app.actors, lane) + LOST_MARGIN  # when `on_lost` runs where nobody hurries it
         self._verdicts = Verdicts(self._broker, lane.queues)
         self._rooms = Rooms()
         self._recycling = Recycling(lane)
@@ -185,14 +185,15 @@ class Supervisor:
 
     def _look_after(self, child: Child, now: float, draining: bool) -> None:
         child.note_worker_id()
-        for slot in child.overrun(now) if now >= self._redis_again_at else ():
+        for slot in child.overrun(now) if now >= max(self._redis_again_at, child.refused_until) else ():
             try:
-                lost = self._verdicts.condemn(
-                    child.worker_ids[-1], slot, "hard budget", lost_after=self._longest_hard + LOST_MARGIN
-                )
+                lost = self._verdicts.condemn(child.worker_ids[-1], slot, "hard budget", lost_after=self._told_after)
             except redis.RedisError as error:
                 log.warning("not_condemned_yet", lane=self._lane.name, message_id=slot.message_id, error=str(error))
-                self._redis_again_at = clock.monotonic() + _REDIS_AGAIN_SECONDS
+                child.refused_until = clock.monotonic() + _REDIS_AGAIN_SECONDS
+                if isinstance(error, redis.ResponseError):  # of one queue; the others' go on
+                    continue
+                self._redis_again_at = child.refused_until
                 return
             child.condemned[slot.delivery] = slot
             if lost is not None:

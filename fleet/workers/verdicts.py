@@ -119,14 +119,18 @@ class Verdicts:
         self._broker.client.publish(keys.wake(ns), queue)
 
     def suspects(self) -> Suspects:
-        """How many messages of the lane wait to run alone, and how."""
+        """How many messages of the lane wait to run alone, and how; a queue whose list is none any more has none."""
         ns = self._broker.namespace
         with self._broker.client.pipeline(transaction=False) as pipe:
             for queue in self._queues:
                 pipe.llen(keys.suspects(ns, queue))
             pipe.exists(*[keys.one_at_a_time(ns, queue) for queue in self._queues])
-            *counts, marks = pipe.execute()
-        return Suspects(sum(counts), one_at_a_time=marks > 0)
+            answers = pipe.execute(raise_on_error=False)
+        for answer in answers:
+            if isinstance(answer, Exception) and not str(answer).startswith("WRONGTYPE"):
+                raise answer
+        *counts, marks = answers
+        return Suspects(sum(count for count in counts if isinstance(count, int)), one_at_a_time=marks > 0)
 
     def _tell(self, queue: str, id: str, body: bytes, reason: str, after: timedelta) -> tuple[str, str] | None:
         message = self._read(queue, id, body)

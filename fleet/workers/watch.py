@@ -83,7 +83,11 @@ class Watch(threading.Thread):
             return
         self._trimmed_at = clock.monotonic()
         for queue in self._queues():
-            dropped = self._trim(queue)
+            try:
+                dropped = self._trim(queue)
+            except redis.ResponseError as error:  # a key of that queue is no longer of its type; the others' letters go
+                log.warning("dead_letters_not_trimmed", queue=queue, error=str(error))
+                continue
             if dropped:
                 log.info("dead_letters_trimmed", queue=queue, dropped=dropped)
 

@@ -2,22 +2,48 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any
+
+import dramatiq
 import pytest
 import redis
 from structlog.testing import capture_logs
 
 from fleet.broker import keys, pump
 from fleet.broker.broker import NotAccepted
-from tests.broker.station import QUEUE, Station
+from fleet.broker.reaper import Apart, Reaper, reap
+from fleet.workers.verdicts import Suspects, Verdicts
+from tests.broker.station import QUEUE, Station, stock
 from tests.broker.turns import Turns, fetched
 from tests.waiting import wait_until
 
-BROKEN = {
+OfQueue = Callable[[str, str], str]
+BROKEN: dict[str, OfQueue] = {
     "list": keys.queue,
     "bodies": keys.bodies,
     "delays": keys.due,
     "delays of stock producers": lambda namespace, name: keys.queue(namespace, keys.delayed(name)),
 }
+
+
+@contextmanager
+def broken(client: redis.Redis, key: str) -> Iterator[None]:
+    """Another type in the place of a key; what it held is there again afterwards."""
+    aside = f"{key}.aside"
+    if client.exists(key):
+        client.rename(key, aside)
+    client.set(key, "no longer what it was")
+    yield
+    client.delete(key)
+    if client.exists(aside):
+        client.rename(aside, key)
+
+
+def worker_of(station: Station, name: str = "w") -> Turns:
+    return Turns(station.broker.client, station.broker.own_scripts, station.namespace, name)
 
 
 @pytest.mark.parametrize("which", BROKEN)
@@ -30,24 +56,19 @@ def test_a_worker_of_two_queues_goes_on_with_the_whole_one_and_takes_up_the_brok
     other = station.broker.declare_queue("whole")
     assert other is None
     key = BROKEN[which](namespace, QUEUE)
-    aside = f"{key}.aside"
     note.send(1)
     note.send_with_options(args=(2,), delay=10)
-    if redis_client.exists(key):
-        redis_client.rename(key, aside)
-    redis_client.set(key, "no longer what it was")
     with capture_logs() as logs:
-        station.work()
-        station.broker.enqueue(note.message(3).copy(queue_name="whole"))
-        wait_until(lambda: 3 in ran)
-        wait_until(lambda: [line for line in logs if line["event"] == "queue_broken"])
-        redis_client.delete(key)
-        if redis_client.exists(aside):
-            redis_client.rename(aside, key)
+        with broken(redis_client, key):
+            station.work()
+            station.broker.enqueue(note.message(3).copy(queue_name="whole"))
+            wait_until(lambda: 3 in ran)
+            wait_until(lambda: [line for line in logs if line["event"] == "queue_broken"])
         wait_until(lambda: sorted(ran) == [1, 2, 3])
         station.until_empty()
         wait_until(lambda: [line for line in logs if line["event"] == "queue_mended"])
-    assert [line["queue"] for line in logs if line["event"] == "queue_broken"] == [QUEUE]
+    (told,) = [line for line in logs if line["event"] == "queue_broken"]
+    assert told["queue"] == QUEUE and told["error"].startswith(f"{key}: WRONGTYPE")
 
 
 def test_an_end_that_a_broken_key_refuses_is_written_once_it_is_mended(
@@ -60,24 +81,24 @@ def test_an_end_that_a_broken_key_refuses_is_written_once_it_is_mended(
 
     dies = station.actor(fail, max_retries=0)
     key = keys.dead_details(namespace, QUEUE)
-    redis_client.set(key, "no longer what it was")
     with capture_logs() as logs:
-        worker = station.work()
-        dies.send()
-        wait_until(lambda: [line for line in logs if line["event"] == "queue_broken"])
-        assert worker.pump.held == 1, "it is neither ended nor lost"
-        redis_client.delete(key)
+        with broken(redis_client, key):
+            worker = station.work()
+            dies.send()
+            wait_until(lambda: [line for line in logs if line["event"] == "queue_broken"])
+            assert worker.pump.held == 1, "it is neither ended nor lost"
+            assert not redis_client.exists(keys.dead(namespace, QUEUE)), "nor a letter already"
         wait_until(lambda: station.letters())
     assert worker.ends["dead"] == 1
     station.until_empty()
 
 
-@pytest.mark.parametrize("which", ["list", "bodies", "delays"])
+@pytest.mark.parametrize("which", [keys.queue, keys.bodies, keys.due, lambda namespace, _: keys.awaited(namespace)])
 def test_a_send_to_a_broken_queue_is_refused_whole(
-    which: str, station: Station, redis_client: redis.Redis, namespace: str
+    which: OfQueue, station: Station, redis_client: redis.Redis, namespace: str
 ) -> None:
     note = station.actor(print, actor_name="note")
-    key = BROKEN[which](namespace, QUEUE)
+    key = which(namespace, QUEUE)
     redis_client.set(key, "no longer what it was")
     delays = [None, 1_000]
     for delay in delays:
@@ -103,3 +124,137 @@ def test_the_end_of_an_earlier_delivery_does_not_end_a_later_one_to_the_same_wor
     worker.deliveries[id] = second
     assert worker.take(0, [("done", id, b"", b"")])[0] == b"1"
     assert station.places() == {}
+
+
+@pytest.mark.parametrize("which", [keys.bodies, keys.due, lambda ns, name: keys.bodies(ns, keys.delayed(name))])
+def test_what_a_stock_producer_delayed_waits_in_stocks_list_while_it_cannot_be_moved(
+    which: OfQueue, station: Station, redis_url: str, redis_client: redis.Redis, namespace: str
+) -> None:
+    theirs = stock(redis_url, namespace)
+    note: Any = dramatiq.actor(print, broker=theirs, queue_name=QUEUE, actor_name="note")
+    sent = note.send_with_options(args=(1,), delay=10)
+    worker = worker_of(station)
+    with broken(redis_client, which(namespace, QUEUE)):
+        for _ in range(3):
+            worker.take(1)
+    ((id, _),) = wait_until(lambda: fetched(worker.take(1)))
+    assert id.decode() == sent.options["redis_message_id"]
+
+
+@pytest.mark.parametrize("which", [keys.acks, keys.held])
+def test_what_a_worker_cannot_hold_stays_in_its_queue(
+    which: Callable[[str, str, str], str], station: Station, redis_client: redis.Redis, namespace: str
+) -> None:
+    note = station.actor(print, actor_name="note")
+    for number in range(2):
+        note.send(number)
+    waiting = redis_client.lrange(keys.queue(namespace, QUEUE), 0, -1)
+    worker, key = worker_of(station), which(namespace, "w", QUEUE)
+    with broken(redis_client, key):
+        answer = worker.take(2)
+        assert (fetched(answer), key in answer[2].decode()) == ([], True)
+        assert redis_client.lrange(keys.queue(namespace, QUEUE), 0, -1) == waiting
+    assert [id for id, _ in fetched(worker.take(2))] == waiting
+
+
+def test_a_turn_that_cannot_note_who_is_awaited_fetches_nothing_and_one_that_could_answers_again(
+    station: Station, redis_client: redis.Redis, namespace: str
+) -> None:
+    station.actor(print, actor_name="note").send(1)
+    worker = worker_of(station)
+    with broken(redis_client, keys.awaited(namespace)):
+        with pytest.raises(redis.ResponseError, match="WRONGTYPE"):
+            worker.take(2)
+        assert list(station.places().values()) == [["waiting"]]
+    first = fetched(worker.repeat())
+    with broken(redis_client, keys.awaited(namespace)):
+        assert fetched(worker.repeat()) == first != []
+
+
+def test_a_retry_is_written_whole_or_not_at_all_and_an_end_stands_whatever_became_of_its_marks(
+    station: Station, redis_client: redis.Redis, namespace: str
+) -> None:
+    station.actor(print, actor_name="note").send(1)
+    worker = worker_of(station)
+    ((id, body),) = fetched(worker.take(1))
+    with broken(redis_client, keys.due(namespace, QUEUE)):
+        assert worker.take(0, [("retry", id, b"again", b"0")])[0] == b"e"
+        assert redis_client.hget(keys.bodies(namespace, QUEUE), id) == body
+    with broken(redis_client, keys.losses(namespace, QUEUE)):
+        assert worker.take(0, [("done", id, b"", b"")])[0] == b"1"
+    assert station.places() == {}
+
+
+@pytest.mark.parametrize("which", [keys.queue, keys.bodies, keys.losses, keys.suspects])
+def test_what_a_dead_worker_held_of_a_broken_queue_returns_once_it_is_mended_and_of_others_at_once(
+    which: OfQueue, station: Station, redis_client: redis.Redis, namespace: str
+) -> None:
+    note = station.actor(print, actor_name="note")
+    for number in range(2):
+        note.send(number)
+    worker = worker_of(station, "gone")
+    ids = [id for id, _ in fetched(worker.take(2))]
+    redis_client.hset(keys.bodies(namespace, "whole"), "other", "body")
+    redis_client.sadd(keys.acks(namespace, "gone", "whole"), "other")
+
+    def reaped() -> tuple[int, list[str]]:
+        found = reap(redis_client, station.broker.own_scripts, namespace, "gone", [QUEUE, "whole"], isolating=True)
+        return found.returned, list(found.broken)
+
+    with broken(redis_client, which(namespace, QUEUE)):
+        assert [reaped() for _ in range(4)] == [(1, [QUEUE]), *[(0, [QUEUE])] * 3]
+        assert worker.take(1) == b"fenced"
+        assert redis_client.hexists(keys.workers(namespace), "gone")
+    assert reaped() == (2, [])
+    assert redis_client.lrange(keys.queue(namespace, QUEUE), 0, -1) == ids
+    assert redis_client.hvals(keys.losses(namespace, QUEUE)) == [b"1", b"1"]
+    assert not redis_client.exists(keys.workers(namespace), keys.beats(namespace))
+
+
+def test_a_reaper_comes_again_for_what_a_broken_queue_held_back(
+    station: Station, redis_client: redis.Redis, namespace: str
+) -> None:
+    station.actor(print, actor_name="note").send(1)
+    worker_of(station, "gone").take(1)
+    reaper = Reaper(
+        redis_client, station.broker.own_scripts, namespace, [QUEUE], lost_after=timedelta(seconds=0.6), isolating=True
+    )
+    with capture_logs() as logs, broken(redis_client, keys.suspects(namespace, QUEUE)):
+        wait_until(lambda: reaper.look() or [line for line in logs if line["event"] == "messages_not_returned_yet"])
+        assert Verdicts(station.broker, [QUEUE]).suspects() == Suspects(0, one_at_a_time=False)
+    wait_until(lambda: reaper.look() == 1)
+    assert list(station.places().values()) == [["waiting"]]
+
+
+@pytest.mark.parametrize("which", [keys.bodies, keys.dead_bodies, keys.dead_details])
+def test_a_message_that_cannot_be_condemned_stays_held_until_it_can(
+    which: OfQueue, station: Station, redis_client: redis.Redis, namespace: str
+) -> None:
+    station.actor(print, actor_name="note").send(1)
+    worker = worker_of(station)
+    ((id, body),) = fetched(worker.take(1))
+    asked = [keys.acks(namespace, "w", QUEUE), keys.held(namespace, "w", QUEUE)]
+    of_queue = (keys.bodies, keys.dead, keys.dead_bodies, keys.dead_details, keys.losses, keys.deaths)
+    asked += [key(namespace, QUEUE) for key in of_queue]
+
+    def condemn() -> Any:
+        return station.broker.own_scripts.condemn(keys=asked, args=[id, worker.deliveries[id], "{}"])
+
+    with broken(redis_client, which(namespace, QUEUE)):
+        for _ in range(2):
+            with pytest.raises(redis.ResponseError, match="WRONGTYPE"):
+                condemn()
+        assert station.places() == {id: ["w"]}
+    assert condemn() == body
+    assert station.places() == {id: ["dead"]}
+
+
+def test_an_on_lost_that_a_broken_queue_refuses_is_said_and_ends_no_supervisor(
+    station: Station, redis_client: redis.Redis, namespace: str
+) -> None:
+    note: Any = station.actor(print, actor_name="note")
+    note.on_lost = print
+    redis_client.hset(keys.dead_bodies(namespace, QUEUE), "id", note.message(1).encode())
+    with capture_logs() as logs, broken(redis_client, keys.due(namespace, QUEUE)):
+        Verdicts(station.broker, [QUEUE]).tell(Apart(QUEUE, "id", "poison: killed 2 processes (lost, lost)"))
+    assert [line["event"] for line in logs] == ["on_lost_not_sent"]

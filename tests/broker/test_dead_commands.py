@@ -16,6 +16,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import redis
 from dramatiq import Message
 from typer.testing import CliRunner
 
@@ -180,3 +181,30 @@ def test_a_requeue_that_is_interrupted_says_how_many_it_moved(
     assert complained == "Interrupted. Say it again for the others.\n"
     assert process.returncode == 130
     assert broker.client.zcard(keys.dead(namespace, "greetings")) == 50 - moved
+
+
+@pytest.mark.parametrize("which", [keys.queue, keys.bodies])
+def test_a_letter_stays_as_it_is_while_its_queue_is_broken(
+    which: Callable[[str, str], str], broker: FleetBroker
+) -> None:
+    fill(broker, 1)
+    chosen, key = select(broker, ["work"]), which(broker.namespace, "work")
+    broker.client.set(key, "no longer what it was")
+    with pytest.raises(redis.ResponseError, match="WRONGTYPE"):
+        list(requeue(broker, chosen, a_second=1_000))
+    broker.client.delete(key)
+    assert list(requeue(broker, chosen, a_second=1_000)) == ["moved"]
+
+
+@pytest.mark.parametrize(
+    "odd", [{"options": None}, {"options": []}, {"kwargs": None}, {"actor_name": None}, {"actor_name": ["fail"]}]
+)
+def test_a_letter_whose_fields_are_of_other_types_is_listed_and_stays(
+    odd: dict[str, Any], broker: FleetBroker, run: Run
+) -> None:
+    spoil(broker, b"odd")
+    body = json.dumps({**Message("work", "fail", (1,), {}, {}).asdict(), **odd})
+    broker.client.hset(keys.dead_bodies(broker.namespace, "work"), "odd", body)
+    assert "page 1, letters 1–1 of 1" in run("list").output
+    assert json.loads(run("show", "odd").output)["actor"] == "?"
+    assert run("requeue", "--yes").output == "0 of 1 queued again; 1 cannot be read and stay.\n"

@@ -22,7 +22,7 @@ from fleet.broker.dead import Filter, discard, letters, requeue, select, trim
 from fleet.workers import watch
 from fleet.workers.worker import FleetWorker
 from tests.broker.letters import fill
-from tests.broker.station import QUEUE, Station
+from tests.broker.station import QUEUE, Station, stock
 from tests.waiting import wait_until
 
 
@@ -100,6 +100,42 @@ def test_too_many_and_too_old_letters_are_trimmed_oldest_first(house: House) -> 
     assert trim(house.broker, "work", kept_most=2) == 1
     assert [letter.message.args for letter in letters(house.broker, ["work"]) if letter.message] == [(2,), (3,)]
     assert trim(house.broker, "work", kept_for=timedelta(0)) == 2
+
+
+def test_details_whose_letter_stock_dropped_are_dropped_too_a_bounded_number_a_call(
+    house: House, redis_url: str, namespace: str
+) -> None:
+    house.die(1)
+    theirs = stock(redis_url, namespace, dead_message_ttl=0, maintenance_chance=1_000_000)
+    wait_until(lambda: theirs.do_fetch(QUEUE, 0) == [] and not list(letters(house.broker, ["work"])))
+    details = keys.dead_details(namespace, QUEUE)
+    house.die(2)
+    house.broker.client.hset(details, mapping={f"gone-{number}": "{}" for number in range(999)})
+    assert house.broker.client.hlen(details) == 1_001
+    assert trim(house.broker, "work") == 0
+    assert 500 <= house.broker.client.hlen(details) < 600
+    wait_until(lambda: trim(house.broker, "work") == 0 and house.broker.client.hlen(details) == 1)
+    (letter,) = letters(house.broker, ["work"])
+    assert letter.details["attempts"] == 1
+
+
+def test_letters_of_a_queue_are_dropped_while_those_of_another_cannot_be(
+    station: Station, redis_client: redis.Redis, namespace: str
+) -> None:
+    broker = station.broker
+    redis_client.set(keys.dead_details(namespace, "broken"), "no longer what it was")
+    queues = ["broken", QUEUE]
+    for queue in queues:
+        fill(broker, 1, queue, died=1.0)
+    looks = watch.Watch(
+        redis_client, broker.own_scripts, namespace, list, lambda: queues, trim=lambda queue: trim(broker, queue)
+    )
+    looks.start()
+    try:
+        wait_until(lambda: not redis_client.exists(keys.dead(namespace, QUEUE)))
+    finally:
+        looks.stop()
+    assert redis_client.zcard(keys.dead(namespace, "broken")) == 1, "a letter is dropped whole, or not"
 
 
 def test_the_command_line_shows_first_and_acts_only_when_told(house: House, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -122,3 +122,13 @@ def test_a_death_that_is_seen_condemns_after_one_that_nobody_saw(
     reap(redis_client, scripts, namespace, f"{ALONE}2", [QUEUE], death=died, isolating=True)
     (letter,) = redis_client.hvals(keys.dead_details(namespace, QUEUE))
     assert json.loads(letter)["reason"] == "poison: killed 2 processes (lost, SIGSEGV)"
+
+
+def test_of_thousands_lost_with_one_worker_each_is_told(
+    redis_client: redis.Redis, scripts: Scripts, namespace: str
+) -> None:
+    many = [f"m{number}" for number in range(3_000)]
+    redis_client.hset(keys.bodies(namespace, QUEUE), mapping=dict.fromkeys(many, "body"))
+    redis_client.sadd(keys.acks(namespace, f"{ALONE}1", QUEUE), *many)
+    found = reap(redis_client, scripts, namespace, f"{ALONE}1", [QUEUE], isolating=True)
+    assert {one.id for one in found.apart} == set(suspects(redis_client, namespace)) == set(many)

@@ -13,6 +13,7 @@ from structlog.testing import capture_logs
 from fleet.broker import keys
 from fleet.errors import MessageTooLarge
 from tests.broker.station import QUEUE, Station, stock
+from tests.broker.turns import Turns, fetched
 from tests.waiting import wait_until
 
 
@@ -124,6 +125,18 @@ def test_an_id_that_lies_in_the_list_without_a_body_is_passed_over(
     wait_until(lambda: ran == [1])
     station.until_empty()
     assert station.letters() == {}
+
+
+def test_a_flood_of_ids_without_a_body_is_passed_over_a_bounded_number_a_turn_and_the_next_comes_at_once(
+    station: Station, redis_client: redis.Redis, namespace: str
+) -> None:
+    redis_client.rpush(keys.queue(namespace, QUEUE), *[f"flushed {n}" for n in range(2_500)])
+    station.actor(print, actor_name="note").send(1)
+    turns = Turns(redis_client, station.broker.own_scripts, namespace, "w")
+    answer = turns.take(1)
+    assert (fetched(answer), answer[1]) == ([], b"0")
+    assert redis_client.llen(keys.queue(namespace, QUEUE)) == 1_501
+    assert [len(fetched(turns.take(1))) for _ in range(2)] == [0, 1]
 
 
 def test_a_message_over_the_limit_is_refused_at_send_by_its_actors_name_and_size(

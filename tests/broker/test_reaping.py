@@ -281,3 +281,23 @@ def test_a_silent_worker_of_ours_that_held_nothing_is_a_warning_and_gets_its_tom
         wait_until(lambda: reaper.look() or redis_client.exists(keys.tombstone(namespace, "ours")))
     assert [(line["event"], line["log_level"], line["returned"]) for line in logs] == [("worker_reaped", "warning", 0)]
     assert redis_client.zcard(keys.heartbeats(namespace)) == 0
+
+
+def test_what_dead_stock_workers_waited_with_goes_back_to_its_delay_queue_however_often_and_wakes_the_queue(
+    redis_client: redis.Redis, namespace: str
+) -> None:
+    delays = keys.delayed(QUEUE)
+    redis_client.hset(keys.bodies(namespace, delays), "later", "body")
+    with redis_client.pubsub() as heard:
+        heard.subscribe(keys.wake(namespace))
+        assert heard.get_message(timeout=5) is not None
+        for number in range(4):
+            redis_client.sadd(keys.acks(namespace, f"theirs-{number}", delays), "later")
+            found = reap(
+                redis_client, Scripts(redis_client), namespace, f"theirs-{number}", [QUEUE], stock=True, isolating=True
+            )
+            assert (found.returned, found.apart) == (1, ())
+            assert redis_client.lpop(keys.queue(namespace, delays)) == b"later"
+        told = {message["data"] for message in iter(lambda: heard.get_message(timeout=0.5), None)}
+    assert told == {QUEUE.encode()}
+    assert not redis_client.exists(*[of(namespace, delays) for of in (keys.suspects, keys.losses, keys.deaths)])

@@ -97,4 +97,4 @@ def test_a_death_in_a_queue_that_nobody_knows_blames_nobody_and_returns_the_rest
     broker = station.broker
     assert reap(
         broker.client, broker.own_scripts, station.namespace, WORKER, [QUEUE], death=death, isolating=True
-    ) == Reaped(1, ())
+    ) == Reaped(1, (), {})

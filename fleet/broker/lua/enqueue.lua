@@ -20,6 +20,7 @@ for i = 3, 3 * ARGV[5], 3 do
     redis.call("HLEN", KEYS[i + 1])
     redis.call("ZCARD", KEYS[i + 2])
 end
+redis.call("SCARD", KEYS[2])
 local marks, now = KEYS[3 + 3 * ARGV[5]], nil
 if marks then
     now = tonumber(redis.call("TIME")[1])

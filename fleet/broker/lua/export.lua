@@ -4,6 +4,8 @@
 -- ARGV four a message: id, milliseconds it is due at, its stored body, its body for stock
 -- returns how many now stand in the delay queue; a repeat of a call moves nothing again and answers the same, unless a
 -- stock worker ended some meanwhile
+-- A key of another type must be found before the first write: an error half-way would leave half written.
+redis.call("LLEN", KEYS[3])
 local there = 0
 for i = 1, #ARGV, 4 do
     local id, due, stored, fresh = ARGV[i], ARGV[i + 1], ARGV[i + 2], ARGV[i + 3]

@@ -13,9 +13,10 @@
 --   done: -, -          drop: -, -          back: -, - (to the front)
 --   retry: encoded message, delay in milliseconds          dead: encoded message ("" for the stored one), details
 -- returns "fenced" for a reaped worker, "old" for a number already passed, or
--- {a flag an end ("1" it is written, "0" another delivery's or nobody's, "e" its queue is broken), milliseconds until the
--- next delay is due (-1: none), what is broken (a line a queue: its index, a space, the error), then four a message
--- fetched: index of its queue, id, number of the delivery, encoded message}
+-- {a flag an end ("1" it is written, "0" another delivery's or nobody's, "e" its queue is broken), milliseconds until
+-- the next delay is due (-1: none; 0 also where more may wait behind ids without a body), what is broken (a line a queue:
+-- its index, a space, the key and its error), then four a message fetched: index of its queue, id, number of the
+-- delivery, encoded message}
 -- A turn whose number is the last one's is a repeat: it ends and fetches nothing new, and answers what the first did.
 -- A queue one of whose keys is no longer of its type is broken: nothing of it moves, and the others go on.
 local HEAD, WIDTH = 6, 12
@@ -49,13 +50,25 @@ local function bodies_of(deliveries, answer)
     return answer
 end
 
+local ASKS = {"LLEN", "HLEN", "SCARD", "ZCARD", "ZCARD", "LLEN", "HLEN", "ZCARD", "HLEN", "HLEN", "HLEN", "HLEN"}
+-- The server's own error does not say which key it is about.
+local function named(queue, failure)
+    for place, command in ipairs(ASKS) do
+        local answer = redis.pcall(command, key(queue, place))
+        if type(answer) == "table" and string.find(answer.err, "^WRONGTYPE") then
+            return key(queue, place) .. ": " .. answer.err
+        end
+    end
+    return failure
+end
+
 local broken = {}
 local function guarded(queue, work, ...)
-    local done, failure = pcall(work, queue, ...)
+    local done, answer = pcall(work, queue, ...)
     if not done then
-        broken[queue] = type(failure) == "table" and failure.err or tostring(failure)
+        broken[queue] = broken[queue] or named(queue, type(answer) == "table" and answer.err or tostring(answer))
     end
-    return done
+    return done, answer
 end
 
 local last = redis.call("HMGET", KEYS[2], "number", "flags", "ids")
@@ -78,7 +91,13 @@ if last[1] and number == tonumber(last[1]) then
     return bodies_of(still, {last[2], "0", ""})
 end
 
+-- A key of another type must be found before the first write: the turn would be asked for anew, and fetch anew.
+if wanted > 0 then
+    redis.call("SCARD", KEYS[6])
+end
+
 local flags, wake = {}, {}
+-- Each has found a key of another type before its first write, so that it is written whole or not at all.
 local ends = {
     done = function(queue, id)
         redis.call("HDEL", key(queue, 2), id)
@@ -90,6 +109,7 @@ local ends = {
         end
     end,
     retry = function(queue, id, body, delay)
+        redis.call("ZCARD", key(queue, 5))
         redis.call("HSET", key(queue, 2), id, body)
         redis.call("ZADD", key(queue, 5), string.format("%.0f", now + tonumber(delay)), id)
         wake[queue] = true
@@ -98,6 +118,9 @@ local ends = {
         if body == "" then
             body = redis.call("HGET", key(queue, 2), id) or ""
         end
+        redis.call("HLEN", key(queue, 2))
+        redis.call("HLEN", key(queue, 9))
+        redis.call("HLEN", key(queue, 10))
         redis.call("ZADD", key(queue, 8), stamp, id)
         redis.call("HSET", key(queue, 9), id, body)
         redis.call("HSET", key(queue, 10), id, details)
@@ -105,40 +128,50 @@ local ends = {
     end,
 }
 ends.drop = ends.done
--- A message that ended, however, is no suspect any more.
+-- A message that ended, however, is no suspect any more. A key of another type holds no mark of anybody, and an end
+-- that is written must be said to be.
 local marked = {}
 local function acquit(queue, id)
     if marked[queue] == nil then
         marked[queue] = redis.call("EXISTS", key(queue, 11), key(queue, 12)) > 0
     end
     if marked[queue] then
-        redis.call("HDEL", key(queue, 11), id)
-        redis.call("HDEL", key(queue, 12), id)
+        redis.pcall("HDEL", key(queue, 11), id)
+        redis.pcall("HDEL", key(queue, 12), id)
     end
 end
-for i = 11 + queues, #ARGV, 6 do
-    local queue, id = tonumber(ARGV[i + 1]), ARGV[i + 2]
+local function settle(queue, kind, id, delivery, first, second)
     -- The number tells this delivery from a later one of the same message to the same worker.
-    if redis.call("ZSCORE", key(queue, 4), id) ~= ARGV[i + 3] then
-        flags[#flags + 1] = "0"
+    if redis.call("ZSCORE", key(queue, 4), id) ~= delivery then
+        return "0"
     elseif redis.call("SREM", key(queue, 3), id) == 0 then
         redis.call("ZREM", key(queue, 4), id)
-        flags[#flags + 1] = "0"
-    elseif guarded(queue, ends[ARGV[i]], id, ARGV[i + 4], ARGV[i + 5]) then
-        redis.call("ZREM", key(queue, 4), id)
-        if ARGV[i] ~= "back" then
-            acquit(queue, id)
-        end
-        flags[#flags + 1] = "1"
-    else
+        return "0"
+    elseif not guarded(queue, ends[kind], id, first, second) then
         redis.call("SADD", key(queue, 3), id)
-        flags[#flags + 1] = "e"
+        return "e"
     end
+    redis.call("ZREM", key(queue, 4), id)
+    if kind ~= "back" then
+        acquit(queue, id)
+    end
+    return "1"
+end
+for i = 11 + queues, #ARGV, 6 do
+    local known, flag = guarded(tonumber(ARGV[i + 1]), settle, ARGV[i], unpack(ARGV, i + 2, i + 5))
+    flags[#flags + 1] = known and flag or "e"
 end
 
 local LATEST = 2 ^ 53
 -- Delayed messages of stock producers move over, with their own due time; one that cannot be read is due at once.
 local function drain_stock_delays(queue)
+    if redis.call("LLEN", key(queue, 6)) == 0 then
+        return
+    end
+    -- What an error struck half-way would stand nowhere.
+    redis.call("HLEN", key(queue, 2))
+    redis.call("ZCARD", key(queue, 5))
+    redis.call("HLEN", key(queue, 7))
     for _ = 1, tonumber(ARGV[5]) do
         local id = redis.call("LPOP", key(queue, 6))
         if not id then
@@ -177,28 +210,37 @@ for queue = 1, tonumber(ARGV[5]) > 0 and looked_at or 0 do
     guarded(queue, promote)
 end
 
-local fetched, empty = {}, {}
+-- Ids without a body that one turn passes over: a million of them would keep everybody waiting for seconds.
+local MOST_PASSED_OVER = 1000
+local fetched, empty, passed_over = {}, {}, 0
 -- A delivery is numbered by its turn and its place there, both of which the worker knows: a count kept here would begin
 -- again where a failover forgot the last ones, and name two deliveries alike.
 local A_TURN = 65536
+local function look(queue)
+    redis.call("HLEN", key(queue, 2))
+    redis.call("SCARD", key(queue, 3))
+    redis.call("ZCARD", key(queue, 4))
+end
 local function take(queue, ids)
+    if not guarded(queue, look) then
+        for back = #ids, 1, -1 do
+            redis.call("LPUSH", key(queue, 1), ids[back])
+        end
+        return
+    end
     for i = 1, #ids do
         -- An id can stand twice in the list: a stock producer's client repeats a push whose reply was lost. One whose
         -- body is gone ended already, and one that this worker holds already is not another message.
-        local there, is_there = pcall(redis.call, "HEXISTS", key(queue, 2), ids[i])
-        if not there then
-            for back = #ids, i, -1 do
-                redis.call("LPUSH", key(queue, 1), ids[back])
-            end
-            error(is_there, 0)
-        end
-        if is_there == 1 and redis.call("SADD", key(queue, 3), ids[i]) == 1 then
+        local is_there = redis.call("HEXISTS", key(queue, 2), ids[i]) == 1
+        if is_there and redis.call("SADD", key(queue, 3), ids[i]) == 1 then
             local delivery = string.format("%.0f", number * A_TURN + #fetched / 3)
             wanted = wanted - 1
             redis.call("ZADD", key(queue, 4), delivery, ids[i])
             fetched[#fetched + 1] = queue
             fetched[#fetched + 1] = ids[i]
             fetched[#fetched + 1] = delivery
+        else
+            passed_over = passed_over + 1
         end
     end
 end
@@ -208,11 +250,12 @@ local function fetch(queue)
     local ids = redis.call("LPOP", key(queue, 1), math.min(share, wanted)) or {}
     if #ids == 0 then
         empty[#empty + 1] = ARGV[10 + queue]
+    else
+        take(queue, ids)
     end
-    take(queue, ids)
 end
 local asleep = 0
-while wanted > 0 and asleep < looked_at do
+while wanted > 0 and asleep < looked_at and passed_over < MOST_PASSED_OVER do
     empty, asleep = {}, 0
     for queue = 1, looked_at do
         if wanted > 0 and not broken[queue] then
@@ -223,6 +266,9 @@ while wanted > 0 and asleep < looked_at do
         end
     end
     asleep = asleep + #empty
+end
+if passed_over >= MOST_PASSED_OVER then
+    due = 0
 end
 if #empty > 0 then
     redis.call("SADD", KEYS[6], unpack(empty))  -- the next message of each must wake whoever sleeps

@@ -10,8 +10,9 @@ from dataclasses import dataclass
 
 import pytest
 
+from fleet.broker import keys
 from tests.chaos.workers.journal import Run
-from tests.chaos.workers.lane import ChaosLane, until_gone
+from tests.chaos.workers.lane import QUEUE, ChaosLane, kill, until_gone
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.alone
@@ -107,6 +108,25 @@ def test_a_job_hung_with_the_gil_is_killed_within_2_s_and_its_neighbours_finish_
         assert first.pid == hung.run.pid and first.over is None
         assert second.ended is not None and not second.alone, "it is no suspect"
     _is_terminal(lane, hung)
+
+
+def test_a_hung_job_whose_letter_a_broken_key_refuses_gets_it_once_it_is_mended_and_holds_up_no_reaping(
+    lane: ChaosLane,
+) -> None:
+    running = lane.start(processes=2, threads=1, hung_hard=1.0)
+    key = keys.dead_details(lane.namespace, QUEUE)
+    lane.client.set(key, "no longer what it was")
+    id = lane.send("hang", "hung", "sleep", 0)
+    lane.send("work", "neighbour", 60, "gate")
+    lane.until_running(2)
+    wait_until(lambda: running.logged("not_condemned_yet"), 20)
+    kill(lane.journal.runs("neighbour")[0].pid)
+    wait_until(lambda: len(lane.journal.runs("neighbour")) == 2, 20)
+    lane.client.delete(key)
+    lane.open("gate")
+    lane.until_settled(30)
+    assert lane.letters()[id]["reason"] == "hard budget"
+    assert [run.over is None for run in lane.journal.runs("neighbour")] == [True, False]
 
 
 def _pid_of_hung(lane: ChaosLane) -> int:
