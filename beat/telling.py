@@ -59,10 +59,13 @@ def _why(entry: Entry, granted: Allowance, reading: Reading, rules: BalancerRule
         case "hot":
             return f"people waited {reading.wait.total_seconds():.1f} s for their jobs to start"
         case "free" if isinstance(room, Places):
-            return f"people hold {room.people} of {room.all} places, and {room.kept} are kept for them"
+            others = f"; other batch work takes {room.others}" if room.others else ""
+            return f"people hold {room.people} of {room.all} places, and {room.kept} are kept for them{others}"
         case "free" if isinstance(room, Processors):
             given = f", and other elastic entries were given {room.granted:.1f}" if room.granted else ""
             return f"other lanes use {room.others:.1f} of {room.cores:g} cores{given}"
+        case "floor" if not reading.cost:
+            return "what a row costs is not known, and one chain finds out"
         case "floor":
             by = _clock(entry, night.deadline)
             return f"{reading.backlog:,} rows of {reading.cost.total_seconds():.2g} s are not done by {by} with fewer"
@@ -92,7 +95,7 @@ def _outlook(entry: Entry, granted: Allowance, reading: Reading) -> str:
 def _free(reading: Reading) -> float:
     if isinstance(reading.room, Processors):
         return reading.room.cores - reading.room.reserve - reading.room.others - reading.room.granted
-    return reading.room.all - reading.room.kept - reading.room.people
+    return reading.room.all - reading.room.kept - reading.room.people - reading.room.others
 
 
 def _clock(entry: Entry, instant: datetime) -> str:
