@@ -11,6 +11,7 @@ import argparse
 import signal
 from dataclasses import replace
 from pathlib import Path
+from typing import get_args
 
 import redis
 
@@ -24,7 +25,7 @@ from beat.now import Now
 from beat.probing import ANSWERS_WITHIN, Probing
 from beat.seeding import Seeding
 from fleet import alerts, metrics, quota, read_gauges, readings, sentry
-from fleet.allowance import allowances
+from fleet.allowance import Reason, allowances
 from fleet.app import App, balancer_rules, load, process_broker, settings
 from fleet.bell import Bell
 from fleet.broker import FleetBroker
@@ -94,7 +95,7 @@ class _Replica:
         self._broker = broker
         assert configured.redis_url is not None
         self._entries, now = len(app.schedule), Now()
-        metrics.begin_beat([entry.name for entry in app.schedule], VERDICTS)
+        metrics.begin_beat([entry.name for entry in app.schedule], VERDICTS, get_args(Reason))
         self._leader = Leader(
             client_from(configured.redis_url, answers_within=configured.leader_renewal),
             broker.namespace,
@@ -108,7 +109,7 @@ class _Replica:
         seeded = Seeding(firer, broker, seeding, self._leader, app.schedule)
         self._firing = Firing(seeded, now, lambda: self._alarm.set_again())
         rules = balancer_rules(app) or BalancerRules()
-        self._balancing = Balancing(broker, balancing, self._leader, app.schedule, rules)
+        self._balancing = Balancing(broker, balancing, self._leader, app.schedule, rules, now)
         self._alarm = AlarmClock(app.schedule, self._firing.ring, now)
         self._probing = Probing(
             broker,

@@ -2,8 +2,9 @@
 
 Work that waits for processors gets what the other lanes leave of them: one chain more after some calm minutes, half as
 many at once when people wait for their jobs to start, and never fewer than the backlog needs to be done by its
-deadline. Work that waits for a shared quota (a model's places) gets what people leave of that, less a reserve.
-The rule was chosen among twelve in a simulator, and is tried there as it stands here (docs/decisions/0015).
+deadline. Work that waits for a shared quota (a model's places) gets what people and other batch work leave of that,
+less a reserve. While nobody knows what a row costs, one chain runs whoever waits. The rule was chosen among twelve in a
+simulator, and is tried there as it stands here (docs/decisions/0015).
 
 Who cannot see does not decide: when the reading is old, or work is in flight and nothing that is counted has moved for
 some minutes (a probe that tells old figures with fresh stamps), the allowance is the cron slot's level.
@@ -70,11 +71,15 @@ class Processors:
 
 @dataclass(frozen=True)
 class Places:
-    """What quota-bound work is admitted by: the quota's places, those kept for people, those that people hold."""
+    """What quota-bound work is admitted by: the quota's places, those kept for people, those that people hold.
+
+    `others` is what other batch work holds, or may take by what its entries were allowed.
+    """
 
     all: int
     kept: int
     people: int
+    others: int = 0
 
 
 @dataclass(frozen=True)
@@ -82,8 +87,9 @@ class Reading:
     """What is known of an entry at a minute of its night.
 
     `taken` is when the fleet was read; `wait` the worst start that people waited for in the last three minutes; `cost`
-    what a row takes a chain, and `backlog` how many rows are left; `counters` is the same again if nothing moved.
-    `ended_early` counts chunks since the minute before that ended since nobody answers: told, and not decided by.
+    what a row takes a chain (zero: not known), and `backlog` how many rows are left; `counters` is the same again if
+    nothing moved. `ended_early` counts chunks since the minute before that ended since nobody answers: told, and not
+    decided by.
     """
 
     now: datetime
@@ -135,7 +141,12 @@ def decide(reading: Reading, state: State, rules: BalancerRules) -> tuple[Allowa
 
 
 def needs(reading: Reading, rules: BalancerRules) -> int:
-    """How many chains the backlog needs from now on to be done by the deadline."""
+    """How many chains the backlog needs from now on to be done by the deadline.
+
+    One while what a row costs is not known, from the window's opening on: nobody learns it but by running.
+    """
+    if reading.backlog and not reading.cost:
+        return 1
     left = max(_LEFT_LEAST, reading.window.deadline - reading.now)
     return max(0, ceil(reading.backlog * reading.cost * rules.safety / left - _ROUNDING))
 
@@ -156,7 +167,7 @@ def _by_processors(room: Processors, hot: bool, state: State, rules: BalancerRul
 def _by_places(room: Places, hot: bool, state: State, cap: int) -> tuple[int, Reason]:
     if hot:
         return state.places // 2, "hot"
-    free = max(0, room.all - room.kept - room.people)
+    free = max(0, room.all - room.kept - room.people - room.others)
     wanted = min(state.places + 1, cap)
     return (free, "free") if free < wanted else (wanted, "calm")
 

@@ -10,8 +10,11 @@ one's lease stands. Where it has lapsed, the cron slot's level is what runs, and
 memory: so it neither cuts nor adds at once.
 
 What fails, and what follows. Its client is its own, with a timeout, and so is its thread: nothing that it waits for
-holds up firing. If the thread dies or hangs, leases lapse and the cron slot stands. Where a backlog cannot be counted
-that entry is blind; where Redis does not answer, nothing is set. Said once: `balancer_blind`, `balancer_sees_again`.
+holds up firing. If the thread dies or hangs, leases lapse and the cron slot stands. Where a backlog cannot be counted,
+or Redis refuses what is an entry's own (a key of another type), that entry is blind and the others are decided; where
+Redis does not answer, nothing is set. Said once: `balancer_blind`, `balancer_sees_again`. While the server's clock is
+doubted (`beat.now`) nobody decides: times of the night are read off it, and what stands might never lapse by it, so
+leases are taken away.
 
 Not guaranteed: a decision in each minute; three may be left out before a lease lapses.
 """
@@ -30,8 +33,9 @@ from typing import Any
 
 import redis
 
-from beat.balancer import BalancerRules, Processors, Reading, State, decide
+from beat.balancer import BalancerRules, Places, Processors, Reading, State, decide
 from beat.leader import Leader
+from beat.now import Now
 from beat.observing import Fleet, Observer
 from beat.telling import numbers, told
 from fleet import by_hand, metrics, wire
@@ -52,6 +56,8 @@ _SCRIPT = Path(__file__).parent / "allow.lua"
 _BEHIND = timedelta(seconds=20)  # night: the minute's reading is taken by then, and what processes counted is flushed
 _SAID_EVERY = timedelta(minutes=9.5)  # night: the tenth minute, also where it comes a moment early
 _LEAST_SECONDS = 0.05
+_AWAY = (redis.ConnectionError, redis.TimeoutError)
+_NO_LEASE = "{}"
 
 
 @dataclass
@@ -70,9 +76,15 @@ class Balancing:
     """Decides while `leader` leads, from `start` to `stop`; does nothing where no entry is elastic."""
 
     def __init__(
-        self, broker: FleetBroker, client: redis.Redis, leader: Leader, schedule: Iterable[Entry], rules: BalancerRules
+        self,
+        broker: FleetBroker,
+        client: redis.Redis,
+        leader: Leader,
+        schedule: Iterable[Entry],
+        rules: BalancerRules,
+        now: Now,
     ) -> None:
-        self._broker, self._client, self._leader = broker, client, leader
+        self._broker, self._client, self._leader, self._now = broker, client, leader, now
         self._entries = [entry for entry in schedule if entry.elastic is not None]
         self._rules = rules.at_rate(clock.rate)
         self._observer = Observer(broker, client, self._rules)
@@ -97,11 +109,14 @@ class Balancing:
         self._stopped.set()
 
     def _run(self) -> None:
-        bound_statements()
+        bounded = False
         while not self._stopped.wait(_until_next()):
             if not self._leader.leads():
                 continue
             try:
+                if not bounded:
+                    bound_statements()
+                    bounded = True
                 self.tick()
                 self._lost = False
             except redis.RedisError as error:
@@ -112,38 +127,51 @@ class Balancing:
                 log.exception("balancer_broke")
 
     def tick(self) -> None:
-        """Decide every entry's allowance once. Raises what redis-py raises."""
+        """Decide every entry's allowance once. Raises what redis-py raises when Redis does not answer."""
+        if self._now.doubt is not None:
+            self._take_leases()
+            return
         if switched_off(self._broker, self._client) is not None:
             self._epoch = 0
             return
         if self._epoch != self._leader.epoch:
             self._states, self._written, self._epoch = {}, {}, self._leader.epoch
         fleet, names = self._observer.look(), [entry.name for entry in self._entries]
-        held = holds(self._broker, names, self._client)
+        held = holds(self._broker, names, self._client, fleet.now)
         paused = by_hand.paused(self._client, self._broker.namespace, names)
         minutes = [
             self._minute(entry, fleet, paused.get(entry.name) or held.get(entry.name)) for entry in self._entries
         ]
         for minute in minutes:
-            self._decide(minute, [other for other in minutes if other is not minute])
+            try:
+                self._decide(minute, [other for other in minutes if other is not minute])
+            except redis.ResponseError as error:  # of a key of its own; the others' are in order
+                reading = minute.reading
+                minute.places = 0 if minute.stopped else reading.window.level(reading.cap, reading.now)
+                metrics.balancer_tick("blind")
+                self._see(minute.entry, f"its allowance cannot be set: {error!r}")
+
+    def _take_leases(self) -> None:
+        """Have the cron slots' levels stand at once; by the right of who sets leases, so by one that lapses."""
+        self._epoch = 0
+        for entry in self._entries:
+            self._client.set(keys.allowance(self._broker.namespace, entry.name), _NO_LEASE, px=1)
 
     def _minute(self, entry: Entry, fleet: Fleet, stopped: Hold | Pause | None) -> _Minute:
         counted = True
         try:
             reading = self._observer.read(entry, fleet)
-        except redis.RedisError:
+        except _AWAY:
             raise
-        except Exception as error:  # whatever the application's count raises
+        except Exception as error:  # whatever the application's count raises, or a key of another type
             reading, counted = self._observer.blind(entry, fleet.now), False
-            self._see(entry, f"its backlog cannot be counted: {error!r}")
+            self._see(entry, f"its backlog cannot be counted, or what its rows cost not be read: {error!r}")
         state = self._states.get(entry.name) or self._handed_over(entry, reading)
         return _Minute(entry, reading, counted, state, stopped, 0 if stopped else state.places)
 
     def _decide(self, minute: _Minute, others: Iterable[_Minute]) -> None:
         entry, reading, state, stopped = minute.entry, minute.reading, minute.state, minute.stopped
-        if isinstance(reading.room, Processors):
-            granted_cores = sum(self._takes(other) for other in others)
-            reading = replace(reading, room=replace(reading.room, granted=granted_cores))
+        reading = replace(reading, room=self._room_beside(entry, reading.room, others))
         granted, after = decide(reading, state, self._rules)
         # Nothing is decided by a reading outside the window, or while a person stops it; that says nothing of the eyes.
         sees = minute.counted and reading.now - reading.taken <= self._rules.stale and granted.reason != "blind"
@@ -151,7 +179,6 @@ class Balancing:
             # It begins again from nothing: what would have been allowed meanwhile was not tried.
             granted, after = _stopped(stopped), State()
         minute.places = granted.places
-        metrics.balancer_tick(granted.reason)
         text = _by_whom(stopped) if stopped else told(entry, granted, state.places, reading, self._rules, after)
         record = self._record(entry, granted, text, state, reading)
         answer: bytes = self._allow(keys=self._keys(entry), args=self._args(granted, after, reading, record))
@@ -159,6 +186,7 @@ class Balancing:
             log.info("balancer_stood_back", entry=entry.name, reason=answer.decode())
             self._epoch = 0
             return
+        metrics.balancer_tick(granted.reason)
         self._states[entry.name] = after
         if sees:
             self._see(entry, None)
@@ -168,21 +196,27 @@ class Balancing:
             self._written[entry.name] = (reading.now, granted)
             log.info("balancer_decided", entry=entry.name, places=granted.places, reason=granted.reason, text=text)
 
+    def _room_beside(self, entry: Entry, room: Processors | Places, others: Iterable[_Minute]) -> Processors | Places:
+        """The room of an entry, less what others may take by their allowances, which swing less than what they take."""
+        if isinstance(room, Processors):
+            return replace(room, granted=sum(self._takes(other) for other in others))
+        quota, elastic = elastic_of(entry).quota, [(elastic_of(other.entry), other) for other in others]
+        may_take = sum(_chains(other) for of, other in elastic if quota in (of.quota, of.calls))
+        return replace(room, others=max(room.others, may_take))
+
     def _takes(self, minute: _Minute) -> float:
-        """The cores that an entry's chains may take: no more chains than there are chunks left of what was counted."""
-        elastic = elastic_of(minute.entry)
-        if elastic.quota is not None:
+        """The cores that an entry's chains may take."""
+        if elastic_of(minute.entry).quota is not None:
             return 0.0
-        chunks = ceil(minute.reading.backlog / elastic.chunk) if minute.counted else minute.places
-        return min(minute.places, chunks) * self._observer.share(minute.entry)
+        return _chains(minute) * self._observer.share(minute.entry)
 
     def _handed_over(self, entry: Entry, reading: Reading) -> State:
         """The state of the leader before, out of its lease; where that has lapsed, the level that holds."""
-        raw: Any = self._client.get(keys.allowance(self._broker.namespace, entry.name))
         try:
+            raw: Any = self._client.get(keys.allowance(self._broker.namespace, entry.name))
             state = json.loads(raw)["state"]
             return State(**{name: state[name] for name in ("places", "calm", "others", "same", "counters")})
-        except (TypeError, ValueError, KeyError):
+        except (TypeError, ValueError, KeyError, redis.ResponseError):
             return State(places=reading.window.level(reading.cap, reading.now))
 
     def _record(self, entry: Entry, granted: Allowance, text: str, state: State, reading: Reading) -> dict[str, Any]:
@@ -226,6 +260,12 @@ class Balancing:
         elif complaint is None and entry.name in self._blind:
             self._blind.remove(entry.name)
             log.warning("balancer_sees_again", entry=entry.name)
+
+
+def _chains(minute: _Minute) -> int:
+    """How many chains an entry may have: no more than there are chunks left of what was counted."""
+    chunk = elastic_of(minute.entry).chunk
+    return min(minute.places, ceil(minute.reading.backlog / chunk)) if minute.counted else minute.places
 
 
 def _stopped(stopped: Hold | Pause) -> Allowance:

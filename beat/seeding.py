@@ -12,7 +12,7 @@ One whose queue is broken does not keep the others from their chains.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from datetime import datetime
+from datetime import datetime, timedelta
 
 import redis
 
@@ -58,7 +58,8 @@ class Seeding:
 
     def _seed(self, entry: Entry, granted: Allowance, now: datetime) -> None:
         places, at = self._seeded.get(entry.name, (0, None))
-        if at is not None and granted.places == places and now - at < MINUTE:
+        # Behind a clock that was set back the last one lies ahead; how long ago it was is not known.
+        if at is not None and granted.places == places and timedelta(0) <= now - at < MINUTE:
             return
         try:
             wanted = granted.places if granted.backlog != 0 else 0

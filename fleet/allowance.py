@@ -6,7 +6,8 @@ every reader computes for itself: the cap from the slot to the day, else none (`
 died, was switched off or cannot see makes the night the one that was scheduled, and no worse.
 
 A person may hold an entry until an instant, the deadline at the latest, or pause it (`fleet.by_hand`) until it is
-resumed; each stands in a key of its own, read with the lease, so it holds whoever decides, and when nobody does.
+resumed; each stands in a key of its own, read with the lease, so it holds whoever decides, and when nobody does. A hold
+ends at its instant by its reader's clock, also where its key lapses later.
 
 Not guaranteed: that no chain runs beyond its allowance: one that was lowered is heard at the end of a chunk. On
 failure: while Redis does not answer the allowance is the level; the others raise what redis-py raises.
@@ -17,7 +18,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any, Literal, get_args
 
 import redis
@@ -35,6 +36,7 @@ log = get_logger(__name__)
 
 LEASE = timedelta(seconds=180)  # night
 DECISIONS_KEPT = 2_000  # an entry; a night has about sixty
+_UNREADABLE = wire.from_ms(0)
 
 Reason = Literal["floor", "hot", "free", "calm", "blind", "closed", "day", "held", "paused"]
 """Why an allowance is what it is.
@@ -138,10 +140,10 @@ def ask(pipe: Pipeline, namespace: str, entries: Sequence[Entry]) -> None:
 def read(
     entry: Entry, now: datetime, lease: bytes | None, held: bytes | None, paused: bytes | None = None
 ) -> Allowance:
-    """What is said of an entry in Redis, which lets lease and hold lapse by its own clock."""
+    """What is said of an entry in Redis, which lets lease and hold lapse by its own clock; a hold lasts no longer."""
     if paused is not None:
         return Allowance(0, "paused", None, fallback=False)
-    if held is not None:
+    if held is not None and not _over(_until(held), now):
         return Allowance(0, "held", _until(held), fallback=False)
     decided = _decided(lease)
     if decided is not None:
@@ -190,13 +192,16 @@ def release(broker: FleetBroker, entry: str) -> Hold | None:
     return _hold(before)
 
 
-def holds(broker: FleetBroker, entries: Iterable[str], client: redis.Redis | None = None) -> dict[str, Hold]:
-    """Which of these entries persons hold."""
-    names = list(entries)
+def holds(
+    broker: FleetBroker, entries: Iterable[str], client: redis.Redis | None = None, now: datetime | None = None
+) -> dict[str, Hold]:
+    """Which of these entries persons hold at a night instant, by default this one."""
+    names, at = list(entries), now or clock.now()
     if not names:
         return {}
     found: Any = (client or broker.client).mget([keys.hold(broker.namespace, name) for name in names])
-    return {name: held for name, raw in zip(names, found, strict=True) if (held := _hold(raw)) is not None}
+    told = ((name, _hold(raw)) for name, raw in zip(names, found, strict=True))
+    return {name: held for name, held in told if held is not None and not _over(held.until, at)}
 
 
 def switch(broker: FleetBroker, on: bool, entries: Iterable[str], *, by: str, because: str) -> Off | None:
@@ -267,6 +272,11 @@ def _hold(raw: bytes | None) -> Hold | None:
     return Hold(str(told.get("by", "?")), _instant(told.get("at")), _until(raw), str(told.get("because", "?")))
 
 
+def _over(until: datetime, now: datetime) -> bool:
+    """Whether a hold's instant has passed, though Redis keeps it; not of one that cannot be read: somebody made it."""
+    return _UNREADABLE < until <= now
+
+
 def _until(held: bytes) -> datetime:
     return _instant(_json(held).get("until"))
 
@@ -281,6 +291,6 @@ def _json(raw: bytes | None) -> dict[str, Any]:
 
 def _instant(text: object) -> datetime:
     try:
-        return datetime.fromisoformat(str(text))
-    except ValueError:
-        return wire.from_ms(0)
+        return datetime.fromisoformat(str(text)).astimezone(UTC)
+    except (ValueError, OverflowError):
+        return _UNREADABLE

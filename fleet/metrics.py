@@ -183,9 +183,11 @@ def begin_lane(lane: str, queues: Iterable[str]) -> None:
             _of("fleet_messages_lost").labels(queue, reason)
 
 
-def begin_beat(entries: Iterable[str], verdicts: Iterable[str]) -> None:
-    """Say zero of what a beat counts."""
+def begin_beat(entries: Iterable[str], verdicts: Iterable[str], reasons: Iterable[str]) -> None:
+    """Say zero of what a beat counts: also of a balancer that never decides, which a rule could not tell from none."""
     leading(False)
+    for reason in reasons:
+        _of("fleet_balancer_ticks").labels(reason)
     for which in ("own", "server"):
         _of("fleet_beat_clock_jumps").labels(which)
     for verdict in verdicts:

@@ -96,9 +96,9 @@ def declared(name: str) -> bool:
     return name in _process_broker().quotas
 
 
-def usage(broker: FleetBroker, quota: Quota) -> Usage:
-    """What is held now; one round trip."""
-    _, people, batch = _call(broker, quota, "count")
+def usage(broker: FleetBroker, quota: Quota, client: redis.Redis | None = None) -> Usage:
+    """What is held now; one round trip, over `client` if given."""
+    _, people, batch = _over(client or broker.client, broker, quota, "count")
     return Usage(people, batch)
 
 
@@ -161,14 +161,18 @@ def _give_back(broker: FleetBroker, quota: Quota, held: str) -> None:
 def _free(broker: FleetBroker, quota: Quota, held: str) -> None:
     try:
         _call(broker, quota, "free", held)
-    except redis.RedisError as error:
-        log.warning("quota_unanswered", quota=quota.name, error=repr(error))  # its lease lapses
+    except Exception as error:  # its lease lapses; whoever called, or renews, goes on
+        log.warning("quota_unanswered", quota=quota.name, error=repr(error))
 
 
 def _call(broker: FleetBroker, quota: Quota, verb: str, *more: str) -> tuple[int, int, int]:
+    return _over(broker.client, broker, quota, verb, *more)
+
+
+def _over(client: redis.Redis, broker: FleetBroker, quota: Quota, verb: str, *more: str) -> tuple[int, int, int]:
     ns, lease = broker.namespace, wire.duration_ms(LEASE)
     of = [keys.quota(ns, quota.name, "people"), keys.quota(ns, quota.name, "batch")]
-    script = broker.client.register_script(_SCRIPT)
+    script = client.register_script(_SCRIPT)
     granted, people, batch = script(keys=of, args=[verb, lease, quota.places, quota.reserve, *more])
     return int(granted), int(people), int(batch)
 
@@ -197,8 +201,8 @@ class _Holding:
         with self._lock:
             self._held[held] = _Held(broker, quota, holder, clock.monotonic())
             if not self._renews:
-                self._renews = True
                 threading.Thread(target=self._renew, name="quota", daemon=True).start()
+                self._renews = True  # behind its start: one that could not be started is tried again at the next place
 
     def drop(self, held: str) -> None:
         with self._lock:
@@ -225,7 +229,7 @@ class _Holding:
         """Renew places, given as holder and id in turn; one that was given back meanwhile is not held again."""
         try:
             _call(broker, quota, "keep", *places)
-        except redis.RedisError as error:
+        except Exception as error:  # nobody else renews: the next turn may go well, whatever it was
             log.warning("quota_unanswered", quota=quota.name, error=repr(error))
         with self._lock:
             over = [held for held in places[1::2] if held not in self._held]

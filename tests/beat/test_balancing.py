@@ -13,20 +13,27 @@ import pytest
 import redis
 from dramatiq import Message
 
+from beat import balancing
 from beat.balancer import BalancerRules
 from beat.balancing import Balancing
 from beat.leader import Leader
-from fleet import Lane, by_hand, readings, wire
+from beat.now import Now
+from fleet import Entry, Lane, by_hand, quota, readings, wire
 from fleet.allowance import Decision, allowance, decisions, hold, release, switch
 from fleet.broker import FleetBroker, keys
 from fleet.broker.connection import client_from
+from fleet.chains import seed
 from fleet.clock import Night, clock
 from fleet.flow import Flow, minute_of
+from fleet.quota import Quota
 from tests.beat import counted
 from tests.fleet.elastic_house import ENTRY, LANE, it_is, tonight, with_elastic
 from tests.waiting import wait_until
 
 ELASTIC = replace(with_elastic(ENTRY, backlog="tests.beat.counted:rows"), actor="job")
+OTHER = replace(ELASTIC, name="read")
+MODEL = Quota("model", places=10, reserve=5, because="the provider's tier answers ten at once")
+ASKS = replace(with_elastic(ELASTIC, quota="model", cap=6), name="ask")
 RULES = BalancerRules(cores=4)
 PEOPLE = Lane("people", ("desk",), "a person", 1, 1, LANE.budget, LANE.retry, people=("desk",))
 BY = {"by": "ann", "because": "the bank asked for a quiet night"}
@@ -36,24 +43,31 @@ class Balance:
     """A balancer whose minutes are the test's, on real readings."""
 
     def __init__(self, broker: FleetBroker, leader: Leader, redis_url: str) -> None:
-        broker.entries = {ELASTIC.name: ELASTIC}
-        broker.lanes = {"work": replace(LANE, nice=19), "desk": PEOPLE}
-        self.broker, self.leader = broker, leader
+        broker.lanes, broker.quotas = {"work": replace(LANE, nice=19), "desk": PEOPLE}, {"model": MODEL}
+        self.broker, self.leader, self.now = broker, leader, Now()
         self.client = client_from(redis_url)
+        self.decides(ELASTIC)
+
+    def decides(self, *entries: Entry, costs: bool = True) -> None:
+        """Have these be the elastic entries; what their rows cost is known, and next to nothing."""
+        self.entries = self.broker.entries = {entry.name: entry for entry in entries}
+        for name in self.entries if costs else ():
+            took = {"chunks": 1, "rows": 5, "cpu_us": 50_000, "wall_us": 50_000}
+            self.client.hset(keys.measures(self.broker.namespace, name), mapping=took)
         self.balancing = self.another()
 
     def another(self) -> Balancing:
         """The balancer of a replica that was just elected."""
-        return Balancing(self.broker, self.client, self.leader, [ELASTIC], RULES)
+        return Balancing(self.broker, self.client, self.leader, self.entries.values(), RULES, self.now)
 
     def minute(self, hour: int, minute: int = 0, *, read: bool = True) -> str:
-        """One minute of the night; what it left: `places reason`."""
+        """One minute of the night; what it left of each entry: `places reason`."""
         it_is(hour, minute, 30)
         if read:
             readings.take(self.broker, "beat")
         self.balancing.tick()
-        found = allowance(self.broker, ELASTIC, clock.now())
-        return f"{found.places} {found.reason}"
+        found = [allowance(self.broker, entry, clock.now()) for entry in self.entries.values()]
+        return ", ".join(f"{one.places} {one.reason}" for one in found)
 
     def minutes(self, hour: int, minutes: range) -> list[str]:
         return [self.minute(hour, minute) for minute in minutes]
@@ -165,9 +179,6 @@ def test_a_paused_entry_is_allowed_nothing_and_begins_from_nothing_when_it_is_re
     assert balance.minutes(1, range(7, 11)) == ["0 calm", "0 calm", "1 calm", "2 calm"]
 
 
-OTHER = replace(ELASTIC, name="read")
-
-
 def of_both(balance: Balance, minutes: range) -> list[tuple[int, int]]:
     found = []
     for minute in minutes:
@@ -176,13 +187,8 @@ def of_both(balance: Balance, minutes: range) -> list[tuple[int, int]]:
     return found  # type: ignore[return-value]
 
 
-def two_entries(balance: Balance) -> None:
-    balance.broker.entries = {entry.name: entry for entry in (ELASTIC, OTHER)}
-    balance.balancing = Balancing(balance.broker, balance.client, balance.leader, [ELASTIC, OTHER], RULES)
-
-
 def test_a_core_that_one_entry_is_allowed_is_not_granted_to_another(balance: Balance) -> None:
-    two_entries(balance)
+    balance.decides(ELASTIC, OTHER)
     found = of_both(balance, range(12))
     assert max(map(sum, found)) == 4 == sum(found[-1])
     assert min(found[-1]) >= 1
@@ -191,7 +197,7 @@ def test_a_core_that_one_entry_is_allowed_is_not_granted_to_another(balance: Bal
 def test_an_entry_that_has_nothing_left_or_is_paused_takes_nothing_from_another(
     balance: Balance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    two_entries(balance)
+    balance.decides(ELASTIC, OTHER)
     by_hand.pause(balance.broker, ELASTIC.name, **BY)
     assert of_both(balance, range(8))[-1] == (0, 4)
     by_hand.resume(balance.broker, ELASTIC.name, **BY)
@@ -200,7 +206,7 @@ def test_an_entry_that_has_nothing_left_or_is_paused_takes_nothing_from_another(
 
 
 def test_chains_that_mostly_wait_for_a_model_leave_their_cores_to_others(balance: Balance) -> None:
-    two_entries(balance)
+    balance.decides(ELASTIC, OTHER)
     for chunks in range(8):
         for entry, cpu_us in ((ELASTIC, 1_000_000), (OTHER, 10_000_000)):
             took = {"chunks": chunks, "rows": 50 * chunks, "cpu_us": cpu_us * chunks, "wall_us": 10_000_000 * chunks}
@@ -356,19 +362,21 @@ def test_a_night_that_is_played_fast_has_shorter_leases(balance: Balance) -> Non
     assert 0 < left <= 3_000
 
 
+@pytest.mark.parametrize("part", ["bound_statements", "look"])
 def test_its_thread_decides_by_itself_and_one_minute_that_breaks_is_not_the_last(
-    balance: Balance, monkeypatch: pytest.MonkeyPatch
+    balance: Balance, monkeypatch: pytest.MonkeyPatch, part: str
 ) -> None:
     broken = threading.Event()
 
-    def breaks_once() -> list[Any]:
+    def breaks_once() -> Any:
         if not broken.is_set():
             broken.set()
             raise RuntimeError("a fault of ours")
-        return look()
+        return whole()
 
-    look: Any = balance.balancing._observer.look
-    monkeypatch.setattr(balance.balancing._observer, "look", breaks_once)
+    where = balance.balancing._observer if part == "look" else balancing
+    whole: Any = getattr(where, part)
+    monkeypatch.setattr(where, part, breaks_once)
     clock.set_night(Night(origin=tonight(1), anchor=clock.real_now(), rate=600.0))
     balance.balancing.start()
     wait_until(lambda: balance.lease().get("epoch") is None and balance.decided())
@@ -376,8 +384,84 @@ def test_its_thread_decides_by_itself_and_one_minute_that_breaks_is_not_the_last
     assert broken.is_set()
 
 
-def test_a_key_of_another_type_is_found_before_anything_is_written(balance: Balance) -> None:
-    balance.client.set(keys.decisions(balance.broker.namespace, ELASTIC.name), "no stream")
-    with pytest.raises(redis.ResponseError):
-        balance.minute(1)
+def test_a_key_of_another_type_is_found_before_anything_is_written_and_is_its_entrys_own(
+    balance: Balance, capsys: pytest.CaptureFixture[str]
+) -> None:
+    balance.decides(ELASTIC, OTHER)
+    decided = keys.decisions(balance.broker.namespace, ELASTIC.name)
+    balance.client.set(decided, "no stream")
+    assert balance.minutes(1, range(3)) == ["0 blind, 0 calm", "0 blind, 0 calm", "0 blind, 1 calm"]
     assert balance.lease() == {}
+    balance.client.delete(decided)
+    assert balance.minute(1, 3) == "0 calm, 2 calm"
+    said = capsys.readouterr().out
+    assert said.count("balancer_blind") == 1 == said.count("balancer_sees_again")
+
+
+@pytest.mark.parametrize(("key", "found"), [(keys.measures, "0 blind, 0 calm"), (keys.allowance, "0 calm, 0 calm")])
+def test_an_entry_of_which_something_cannot_be_read_is_at_its_level_and_the_others_are_decided(
+    balance: Balance, key: Any, found: str
+) -> None:
+    balance.decides(ELASTIC, OTHER)
+    balance.client.delete(key(balance.broker.namespace, ELASTIC.name))
+    balance.client.rpush(key(balance.broker.namespace, ELASTIC.name), "no such thing")
+    assert balance.minute(1) == found
+
+
+def taken(balance: Balance, places: int) -> None:
+    for number in range(places):
+        quota._call(balance.broker, MODEL, "take", "batch", f"held {number}")
+
+
+def test_places_that_other_batch_work_holds_are_not_there(balance: Balance) -> None:
+    balance.decides(ASKS)
+    taken(balance, 4)
+    assert balance.minutes(1, range(3)) == ["1 calm", "1 free", "1 free"]
+
+
+def test_places_that_its_own_chains_hold_are_its_own_also_when_they_are_not_allowed_any_more(balance: Balance) -> None:
+    balance.decides(ASKS)
+    it_is(1)
+    seed(balance.broker, ASKS, 4)
+    taken(balance, 4)
+    assert balance.minutes(1, range(6)) == ["1 calm", "2 calm", "3 calm", "4 calm", "5 calm", "5 free"]
+
+
+def test_work_that_waits_for_a_quota_leaves_a_place_to_each_chain_that_calls_it(balance: Balance) -> None:
+    balance.decides(with_elastic(ELASTIC, calls="model"), ASKS)
+    found = [minute.replace(" calm", "").replace(" free", "") for minute in balance.minutes(1, range(6))]
+    assert found == ["0, 1", "0, 2", "1, 3", "2, 3", "3, 2", "4, 1"]
+
+
+def test_it_asks_over_a_client_of_its_own_alone(balance: Balance, monkeypatch: pytest.MonkeyPatch) -> None:
+    balance.decides(ELASTIC, ASKS)
+    it_is(1)
+    readings.take(balance.broker, "beat")
+    monkeypatch.setitem(balance.broker.__dict__, "client", redis.Redis(port=1, socket_connect_timeout=0.2))
+    balance.balancing.tick()
+    assert balance.lease()["reason"] == "calm"
+
+
+def test_a_backlog_whose_rows_cost_nobody_knows_what_has_one_chain(balance: Balance) -> None:
+    balance.decides(OTHER, costs=False)
+    assert balance.minute(1) == "1 floor"
+
+
+def test_while_the_servers_clock_is_doubted_nobody_decides_and_no_lease_is_left(balance: Balance) -> None:
+    heard, then = balance.now.heard, clock.monotonic()
+    for ahead in (0.0, -3600.0):
+        heard(then + ahead, then, then)
+    lease = keys.allowance(balance.broker.namespace, ELASTIC.name)
+    balance.client.set(lease, json.dumps({"places": 0, "reason": "closed", "until": wire.to_ms(tonight(8))}))
+    assert balance.minute(4, 30) == "4 blind"
+    wait_until(lambda: not balance.client.exists(lease))
+    heard(then, then, then)
+    assert balance.minute(4, 31) == "4 calm"
+    assert balance.lease()["places"] == 4
+
+
+def test_a_hold_is_over_at_its_instant_by_the_fleets_clock_though_its_key_stands(balance: Balance) -> None:
+    it_is(1)
+    hold(balance.broker, ELASTIC, tonight(3), **BY)
+    assert balance.minute(2, 59) == "0 held"
+    assert balance.minute(3, 0) == "0 calm"

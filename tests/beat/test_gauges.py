@@ -8,12 +8,14 @@ import sys
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
+from typing import get_args
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from config.lanes import LANES
 from fleet import metrics, readings
+from fleet.allowance import Reason
 from fleet.app import load, process_broker
 from tests.conftest import ROOT, Environment
 from tests.waiting import wait_until
@@ -48,6 +50,8 @@ def test_queues_allowances_and_quotas_are_there_with_the_labels_that_are_declare
     shown = {one.labels["entry"] for one in found["fleet_allowance"].samples} if elastic else set()
     assert shown == elastic
     assert {one.labels["quota"] for one in found["fleet_quota_size"].samples} == {one.name for one in app.quotas}
+    ticks = {one.labels["reason"] for one in found["fleet_balancer_ticks"].samples if one.name.endswith("_total")}
+    assert ticks == set(get_args(Reason)), "said as zero before the first decision, so that silence is seen"
     expected = {"fleet_probe_timestamp_seconds", "fleet_queue_oldest_seconds", "fleet_queue_consumers"}
     assert expected <= found.keys()
     for name in found.keys() & {metric.name for metric in metrics.EXPORTED if metric.kind == "read"}:

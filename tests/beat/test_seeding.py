@@ -85,6 +85,18 @@ def test_a_chain_that_ended_is_begun_again_in_the_next_minute_and_not_before(
     assert living(broker, ELASTIC) == [0, 1, 2, 3]
 
 
+def test_a_chain_that_ended_is_begun_again_also_where_the_wall_clock_was_set_back(
+    seeding: Seeding, broker: FleetBroker, redis_client: redis.Redis
+) -> None:
+    it_is(4)
+    lease(redis_client, broker, 4, backlog=10)
+    seeding.pass_over()
+    redis_client.delete(keys.queue(broker.namespace, "work"), keys.bodies(broker.namespace, "work"))
+    it_is(3)
+    seeding.pass_over()
+    assert living(broker, ELASTIC) == [0, 1, 2, 3]
+
+
 def test_who_does_not_lead_seeds_nothing_and_neither_does_a_ring(
     seeding: Seeding, broker: FleetBroker, leader: Leader, slots: Slots
 ) -> None:

@@ -31,7 +31,7 @@ def exported() -> dict[str, set[str]]:
     for count in (
         lambda: metrics.begin_worker(["q"]),
         lambda: metrics.begin_lane("l", ["q"]),
-        lambda: metrics.begin_beat(["e"], ["fired"]),
+        lambda: metrics.begin_beat(["e"], ["fired"], ["room"]),
         lambda: metrics.message_ended("q", "a", "done"),
         lambda: metrics.job_took("q", "a", 1),
         lambda: metrics.sweep_ended("s", "done", 1, 0),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections import Counter
 from collections.abc import Iterator
@@ -13,7 +14,7 @@ import pytest
 
 from fleet import Entry, by_hand, wire
 from fleet import app as application
-from fleet.allowance import allowance, hold, release
+from fleet.allowance import allowance, hold, read, release
 from fleet.broker import FleetBroker, dead, keys
 from fleet.broker.reaper import reap
 from fleet.chains import living, seed
@@ -341,6 +342,14 @@ def test_a_persons_hold_stands_whoever_decides_and_when_nobody_does(house: Elast
 
 
 BY = {"by": "ann", "because": "the bank asked for a quiet night"}
+
+
+def test_a_hold_is_over_at_its_instant_though_redis_keeps_its_key_and_stands_where_none_can_be_read() -> None:
+    held = json.dumps({**BY, "at": tonight(5).isoformat(), "until": tonight(6, 15).isoformat()}).encode()
+    for hour, minute, found in ((6, 14, (0, "held")), (6, 15, (4, "blind"))):
+        granted = read(ENTRY, tonight(hour, minute), None, held)
+        assert (granted.places, granted.reason) == found
+    assert read(ENTRY, tonight(6, 15), None, b"until the bank calls").reason == "held"
 
 
 def test_a_paused_entry_begins_no_chunk_whoever_decides_and_when_nobody_does(house: ElasticHouse) -> None:

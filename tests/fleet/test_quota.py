@@ -7,9 +7,10 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from datetime import timedelta
 from types import MappingProxyType
 from typing import Any
@@ -235,6 +236,36 @@ def test_a_place_that_is_given_back_between_a_renewal_and_its_list_stays_free(
     wait_until(renewals_are_over)
     assert verbs[:3] == ["take", "free", "keep"]
     assert held(broker) == (0, 0)
+
+
+@pytest.mark.parametrize("breaks", ["start", "keep"])
+def test_whatever_a_renewal_meets_the_next_one_is_made(
+    broker: FleetBroker, monkeypatch: pytest.MonkeyPatch, breaks: str
+) -> None:
+    wait_until(renewals_are_over)
+    call, start, met = quota._call, threading.Thread.start, threading.Event()
+
+    def once(part: str) -> None:
+        if part == breaks and not met.is_set():
+            met.set()
+            raise RuntimeError("a fault that nobody thought of")
+
+    def started(thread: threading.Thread) -> None:
+        once("start")
+        start(thread)
+
+    def called(broker: FleetBroker, some: Quota, verb: str, *more: str) -> tuple[int, int, int]:
+        once(verb)
+        return call(broker, some, verb, *more)
+
+    monkeypatch.setattr(threading.Thread, "start", started)
+    monkeypatch.setattr(quota, "_call", called)
+    with suppress(RuntimeError), quota.place("model", people=False):
+        wait_until(met.is_set)
+    with quota.place("model", people=False):
+        past = time.monotonic() + 2 * SHORT.total_seconds()
+        wait_until(lambda: held(broker) == (0, 1) and time.monotonic() > past)
+    assert met.is_set()
 
 
 def test_of_two_threads_that_take_their_process_s_first_places_at_once_none_renews_for_ever(
