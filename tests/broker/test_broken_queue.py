@@ -249,12 +249,15 @@ def test_a_message_that_cannot_be_condemned_stays_held_until_it_can(
     assert station.places() == {id: ["dead"]}
 
 
-def test_an_on_lost_that_a_broken_queue_refuses_is_said_and_ends_no_supervisor(
+def test_an_on_lost_that_a_broken_queue_refuses_is_said_and_sent_once_it_is_mended(
     station: Station, redis_client: redis.Redis, namespace: str
 ) -> None:
     note: Any = station.actor(print, actor_name="note")
     note.on_lost = print
     redis_client.hset(keys.dead_bodies(namespace, QUEUE), "id", note.message(1).encode())
+    verdicts = Verdicts(station.broker, [QUEUE])
     with capture_logs() as logs, broken(redis_client, keys.due(namespace, QUEUE)):
-        Verdicts(station.broker, [QUEUE]).tell(Apart(QUEUE, "id", "poison: killed 2 processes (lost, lost)"))
-    assert [line["event"] for line in logs] == ["on_lost_not_sent"]
+        verdicts.tell(Apart(QUEUE, "id", "poison: killed 2 processes (lost, lost)"))
+    assert [line["event"] for line in logs] == ["lost_not_told_yet"]
+    verdicts.settle()
+    assert station.places() == {b"id-lost": ["waiting"]}
