@@ -95,7 +95,10 @@ class _Replica:
         self._broker = broker
         assert configured.redis_url is not None
         self._entries, now = len(app.schedule), Now()
-        metrics.begin_beat([entry.name for entry in app.schedule], VERDICTS, get_args(Reason))
+        elastic = any(entry.elastic for entry in app.schedule)
+        metrics.begin_beat(
+            [entry.name for entry in app.schedule], VERDICTS, reasons=get_args(Reason) if elastic else ()
+        )
         self._leader = Leader(
             client_from(configured.redis_url, answers_within=configured.leader_renewal),
             broker.namespace,

@@ -60,10 +60,9 @@ def test_when_it_should_start_is_told_by_how_many_end_and_that_it_would_be_too_l
     wait_until(lambda: not house.client.hlen(keys.bodies(house.broker.namespace, "work")))
     house.body = lambda: go_on.wait(20)
     wait_until(lambda: any(line.startswith("About") for line in house.told(redis_id(waiting(house)))), 30)
-    assert sent
+    sent += [house.send() for _ in range(30)]  # however the minutes fell, half a minute of work
     late = house.send(**{wire.EXPIRES_AT: wire.to_ms(clock.now() + SECOND)})
-    for _ in range(3):
-        house.send()
+    house.send()
     said = house.said(redis_id(late))
     go_on.set()
     assert "end a minute: it should start at " in said
