@@ -2,8 +2,8 @@
 
 Work that waits for processors gets what the other lanes leave of them: one chain more after some calm minutes, half as
 many at once when people wait for their jobs to start, and never fewer than the backlog needs to be done by its
-deadline. Work that waits for a shared quota (a model's places) gets what people and other batch work leave of that,
-less a reserve. While nobody knows what a row costs, one chain runs whoever waits. The rule was chosen among twelve in a
+deadline. Work that waits for a shared quota (a model's places) gets what people leave of that, less a reserve. From its
+cron slot on one chain runs whoever waits, while nobody knows what a row costs. The rule was chosen among twelve in a
 simulator, and is tried there as it stands here (docs/decisions/0015).
 
 Who cannot see does not decide: when the reading is old, or work is in flight and nothing that is counted has moved for
@@ -71,15 +71,11 @@ class Processors:
 
 @dataclass(frozen=True)
 class Places:
-    """What quota-bound work is admitted by: the quota's places, those kept for people, those that people hold.
-
-    `others` is what other batch work holds, or may take by what its entries were allowed.
-    """
+    """What quota-bound work is admitted by: the quota's places, those kept for people, those that people hold."""
 
     all: int
     kept: int
     people: int
-    others: int = 0
 
 
 @dataclass(frozen=True)
@@ -143,10 +139,11 @@ def decide(reading: Reading, state: State, rules: BalancerRules) -> tuple[Allowa
 def needs(reading: Reading, rules: BalancerRules) -> int:
     """How many chains the backlog needs from now on to be done by the deadline.
 
-    One while what a row costs is not known, from the window's opening on: nobody learns it but by running.
+    While what a row costs is not known, one from the cron slot on, when a schedule without a balancer would run it too:
+    nobody learns it but by running.
     """
-    if reading.backlog and not reading.cost:
-        return 1
+    if not reading.cost:
+        return int(reading.backlog > 0 and reading.now >= reading.window.slot)
     left = max(_LEFT_LEAST, reading.window.deadline - reading.now)
     return max(0, ceil(reading.backlog * reading.cost * rules.safety / left - _ROUNDING))
 
@@ -167,7 +164,7 @@ def _by_processors(room: Processors, hot: bool, state: State, rules: BalancerRul
 def _by_places(room: Places, hot: bool, state: State, cap: int) -> tuple[int, Reason]:
     if hot:
         return state.places // 2, "hot"
-    free = max(0, room.all - room.kept - room.people - room.others)
+    free = max(0, room.all - room.kept - room.people)
     wanted = min(state.places + 1, cap)
     return (free, "free") if free < wanted else (wanted, "calm")
 

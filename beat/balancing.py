@@ -33,7 +33,7 @@ from typing import Any
 
 import redis
 
-from beat.balancer import BalancerRules, Places, Processors, Reading, State, decide
+from beat.balancer import BalancerRules, Processors, Reading, State, decide
 from beat.leader import Leader
 from beat.now import Now
 from beat.observing import Fleet, Observer
@@ -171,7 +171,9 @@ class Balancing:
 
     def _decide(self, minute: _Minute, others: Iterable[_Minute]) -> None:
         entry, reading, state, stopped = minute.entry, minute.reading, minute.state, minute.stopped
-        reading = replace(reading, room=self._room_beside(entry, reading.room, others))
+        if isinstance(reading.room, Processors):
+            granted_cores = sum(self._takes(other) for other in others)
+            reading = replace(reading, room=replace(reading.room, granted=granted_cores))
         granted, after = decide(reading, state, self._rules)
         # Nothing is decided by a reading outside the window, or while a person stops it; that says nothing of the eyes.
         sees = minute.counted and reading.now - reading.taken <= self._rules.stale and granted.reason != "blind"
@@ -196,19 +198,13 @@ class Balancing:
             self._written[entry.name] = (reading.now, granted)
             log.info("balancer_decided", entry=entry.name, places=granted.places, reason=granted.reason, text=text)
 
-    def _room_beside(self, entry: Entry, room: Processors | Places, others: Iterable[_Minute]) -> Processors | Places:
-        """The room of an entry, less what others may take by their allowances, which swing less than what they take."""
-        if isinstance(room, Processors):
-            return replace(room, granted=sum(self._takes(other) for other in others))
-        quota, elastic = elastic_of(entry).quota, [(elastic_of(other.entry), other) for other in others]
-        may_take = sum(_chains(other) for of, other in elastic if quota in (of.quota, of.calls))
-        return replace(room, others=max(room.others, may_take))
-
     def _takes(self, minute: _Minute) -> float:
-        """The cores that an entry's chains may take."""
-        if elastic_of(minute.entry).quota is not None:
+        """The cores that an entry's chains may take: no more chains than there are chunks left of what was counted."""
+        elastic = elastic_of(minute.entry)
+        if elastic.quota is not None:
             return 0.0
-        return _chains(minute) * self._observer.share(minute.entry)
+        chunks = ceil(minute.reading.backlog / elastic.chunk) if minute.counted else minute.places
+        return min(minute.places, chunks) * self._observer.share(minute.entry)
 
     def _handed_over(self, entry: Entry, reading: Reading) -> State:
         """The state of the leader before, out of its lease; where that has lapsed, the level that holds."""
@@ -260,12 +256,6 @@ class Balancing:
         elif complaint is None and entry.name in self._blind:
             self._blind.remove(entry.name)
             log.warning("balancer_sees_again", entry=entry.name)
-
-
-def _chains(minute: _Minute) -> int:
-    """How many chains an entry may have: no more than there are chunks left of what was counted."""
-    chunk = elastic_of(minute.entry).chunk
-    return min(minute.places, ceil(minute.reading.backlog / chunk)) if minute.counted else minute.places
 
 
 def _stopped(stopped: Hold | Pause) -> Allowance:

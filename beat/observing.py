@@ -8,8 +8,7 @@
   CPU-bound work it is learned while processors are free, since a wait for one is not the row's own cost. And the share
   of a core that a chain of its chunks uses, by the same measures; while processors are busy it is learned upwards only.
   How many chunks ended early stands there too.
-- what people hold of a quota, and batch that is not this entry's: its leases (`fleet.quota`), less one for each chain
-  that is there. Also one that is not allowed any more keeps its place to the end of its chunk.
+- what people hold of a quota: its leases (`fleet.quota`).
 
 All durations are turned into the night's. Not guaranteed: that the cores are this machine's own where lanes run on more
 than one host; say so in `BalancerRules.cores`. That a chain's share is all it uses: what a chunk starts elsewhere, in
@@ -31,7 +30,6 @@ from beat.balancer import BalancerRules, Places, Processors, Reading
 from fleet import flow, quota, readings, wire
 from fleet.app import backlog_of
 from fleet.broker import FleetBroker, keys
-from fleet.chains import living
 from fleet.clock import clock
 from fleet.declarations import Entry, Lane
 from fleet.flow import MINUTE, Counted, minute_of
@@ -121,8 +119,7 @@ class Observer:
         name = elastic_of(entry).quota
         if name is not None:
             of = self._broker.quotas[name]
-            held, own = quota.usage(self._broker, of, self._client), living(self._broker, entry, self._client)
-            return Places(of.places, of.reserve, held.people, max(0, held.batch - len(own)))
+            return Places(of.places, of.reserve, quota.usage(self._broker, of, self._client).people)
         lane = self._lane(entry)
         niced = lane is not None and lane.nice >= _NICE_ENOUGH
         reserve = 0.0 if niced else self._rules.reserve

@@ -67,8 +67,7 @@ def _why(entry: Entry, granted: Allowance, reading: Reading, after: State) -> st
         case "hot":
             return f"people waited {reading.wait.total_seconds():.1f} s for their jobs to start"
         case "free" if isinstance(room, Places):
-            others = f"; other batch work takes {room.others}" if room.others else ""
-            return f"people hold {room.people} of {room.all} places, and {room.kept} are kept for them{others}"
+            return f"people hold {room.people} of {room.all} places, and {room.kept} are kept for them"
         case "free" if isinstance(room, Processors):
             given = f", and other elastic entries were given {room.granted:.1f}" if room.granted else ""
             return f"other lanes use {room.others:.1f} of {room.cores:g} cores{given}"
@@ -135,7 +134,7 @@ def _outlook(entry: Entry, granted: Allowance, reading: Reading) -> str:
 def _free(reading: Reading) -> float:
     if isinstance(reading.room, Processors):
         return reading.room.cores - reading.room.reserve - reading.room.others - reading.room.granted
-    return reading.room.all - reading.room.kept - reading.room.people - reading.room.others
+    return reading.room.all - reading.room.kept - reading.room.people
 
 
 def _clock(entry: Entry, instant: datetime) -> str:

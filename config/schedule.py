@@ -98,7 +98,6 @@ SCHEDULE = [
             backlog="books.categorizing:backlog",
             chunk=500,
             cap=2,
-            calls="model",  # for rows in which no keyword is found
             because="rows come in from the first sync on, and should be sorted before the invoices of the morning",
         ),
     ),
@@ -114,7 +113,6 @@ SCHEDULE = [
             backlog="books.attachments:backlog",
             chunk=3,
             cap=2,
-            calls="model",
             because="documents wait since the day before; each takes seconds of a core, which the night has",
         ),
     ),

@@ -48,15 +48,14 @@ def seed(broker: FleetBroker, entry: Entry, places: int, client: redis.Redis | N
     return len(began)
 
 
-def living(broker: FleetBroker, entry: Entry, client: redis.Redis | None = None) -> list[int]:
-    """The numbers of the chains that are there, in order; looked for over `client` if given."""
-    client = client or broker.client
+def living(broker: FleetBroker, entry: Entry) -> list[int]:
+    """The numbers of the chains that are there, in order."""
     ns, queue = broker.namespace, broker.get_actor(entry.actor).queue_name
-    last: Any = client.hgetall(keys.chains(ns, entry.name))
+    last: Any = broker.client.hgetall(keys.chains(ns, entry.name))
     if not last:
         return []
     numbers = sorted(last, key=int)
-    there: Any = client.hmget(keys.bodies(ns, queue), [last[number] for number in numbers])
+    there: Any = broker.client.hmget(keys.bodies(ns, queue), [last[number] for number in numbers])
     return [int(number) for number, body in zip(numbers, there, strict=True) if body is not None]
 
 

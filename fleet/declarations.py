@@ -179,8 +179,7 @@ class Elastic:
     cron minute, inside the window: where nobody decides, `cap` chains may run from it to the day. `backlog` names a
     function of the application (`module:function`) that counts what is left in one indexed query; `chunk` is how many
     rows a message takes, `cap` how many chains run at most. Work that waits for a shared `quota` (config/quotas.py) is
-    admitted by that quota's free places, and ends at the deadline; all other by free processors. The latter names in
-    `calls` a quota of which its chunks take a place for some calls: who waits for that leaves each of its chains one.
+    admitted by that quota's free places, and ends at the deadline; all other by free processors.
     """
 
     window: tuple[time, time]
@@ -191,7 +190,6 @@ class Elastic:
     cap: int
     because: str
     quota: str | None = None
-    calls: str | None = None
 
     def __post_init__(self) -> None:
         if not (isinstance(self.window, (tuple, list)) and len(self.window) == 2):
@@ -218,9 +216,8 @@ class Elastic:
                 f"Elastic(backlog={self.backlog!r}): name a function that counts what is left, as "
                 f"'books.categorizing:backlog'."
             )
-        for field, name in (("quota", self.quota), ("calls", self.calls)):
-            if name == "":
-                raise DeclarationInvalid(f"Elastic({field}=''): give the name of a quota, or leave it out.")
+        if self.quota == "":
+            raise DeclarationInvalid("Elastic(quota=''): give the name of a quota, or leave it out.")
         if not reason_says_something(self.because):
             raise DeclarationInvalid(f"Elastic(because={self.because!r}): say why it opens then and ends by then.")
 

@@ -30,7 +30,6 @@ def elastic_findings(app: App) -> Iterator[str]:
             yield from _slot(entry, entry.elastic)
             yield from _quota(app, entry, entry.elastic)
     yield from _caps(app)
-    yield from _places(app)
 
 
 def _backlog(entry: Entry) -> Iterator[str]:
@@ -98,22 +97,5 @@ def _caps(app: App) -> Iterator[str]:
 
 def _quota(app: App, entry: Entry, elastic: Elastic) -> Iterator[str]:
     names = [quota.name for quota in app.quotas]
-    for name in (elastic.quota, elastic.calls):
-        if name is not None and name not in names:
-            yield f"Entry {entry.name!r}: {NotDeclared('quota', name, names)} Quotas stand in config/quotas.py."
-
-
-def _places(app: App) -> Iterator[str]:
-    """Of each quota: what waits for its places is allowed those that the chains of others, which call it, leave."""
-    elastic = {entry.name: entry.elastic for entry in app.schedule if entry.elastic is not None}
-    for quota in app.quotas:
-        waiting = [name for name, one in elastic.items() if one.quota == quota.name]
-        calling = {name: one.cap for name, one in elastic.items() if one.calls == quota.name}
-        batch = quota.places - quota.reserve
-        if waiting and sum(calling.values()) >= batch:
-            named = " and ".join(f"{name!r} cap={cap}" for name, cap in calling.items())
-            yield (
-                f"Quota {quota.name!r}: batch gets {batch} of its places, and {named}, which call it, may take "
-                f"{sum(calling.values())}: none is left for {' and '.join(map(repr, waiting))}. Give those smaller "
-                f"caps, or the quota a smaller reserve."
-            )
+    if elastic.quota is not None and elastic.quota not in names:
+        yield f"Entry {entry.name!r}: {NotDeclared('quota', elastic.quota, names)} Quotas stand in config/quotas.py."

@@ -18,11 +18,10 @@ from beat.balancer import BalancerRules
 from beat.balancing import Balancing
 from beat.leader import Leader
 from beat.now import Now
-from fleet import Entry, Lane, by_hand, quota, readings, wire
+from fleet import Entry, Lane, by_hand, readings, wire
 from fleet.allowance import Decision, allowance, decisions, hold, release, switch
 from fleet.broker import FleetBroker, keys
 from fleet.broker.connection import client_from
-from fleet.chains import seed
 from fleet.clock import Night, clock
 from fleet.flow import Flow, minute_of
 from fleet.quota import Quota
@@ -408,31 +407,6 @@ def test_an_entry_of_which_something_cannot_be_read_is_at_its_level_and_the_othe
     assert balance.minute(1) == found
 
 
-def taken(balance: Balance, places: int) -> None:
-    for number in range(places):
-        quota._call(balance.broker, MODEL, "take", "batch", f"held {number}")
-
-
-def test_places_that_other_batch_work_holds_are_not_there(balance: Balance) -> None:
-    balance.decides(ASKS)
-    taken(balance, 4)
-    assert balance.minutes(1, range(3)) == ["1 calm", "1 free", "1 free"]
-
-
-def test_places_that_its_own_chains_hold_are_its_own_also_when_they_are_not_allowed_any_more(balance: Balance) -> None:
-    balance.decides(ASKS)
-    it_is(1)
-    seed(balance.broker, ASKS, 4)
-    taken(balance, 4)
-    assert balance.minutes(1, range(6)) == ["1 calm", "2 calm", "3 calm", "4 calm", "5 calm", "5 free"]
-
-
-def test_work_that_waits_for_a_quota_leaves_a_place_to_each_chain_that_calls_it(balance: Balance) -> None:
-    balance.decides(with_elastic(ELASTIC, calls="model"), ASKS)
-    found = [minute.replace(" calm", "").replace(" free", "") for minute in balance.minutes(1, range(6))]
-    assert found == ["0, 1", "0, 2", "1, 3", "2, 3", "3, 2", "4, 1"]
-
-
 def test_it_asks_over_a_client_of_its_own_alone(balance: Balance, monkeypatch: pytest.MonkeyPatch) -> None:
     balance.decides(ELASTIC, ASKS)
     it_is(1)
@@ -442,9 +416,10 @@ def test_it_asks_over_a_client_of_its_own_alone(balance: Balance, monkeypatch: p
     assert balance.lease()["reason"] == "calm"
 
 
-def test_a_backlog_whose_rows_cost_nobody_knows_what_has_one_chain(balance: Balance) -> None:
+def test_a_backlog_whose_rows_cost_nobody_knows_what_has_one_chain_from_its_slot_on(balance: Balance) -> None:
     balance.decides(OTHER, costs=False)
-    assert balance.minute(1) == "1 floor"
+    assert balance.minute(1) == "0 calm"
+    assert balance.minute(4) == "1 floor"
 
 
 def test_while_the_servers_clock_is_doubted_nobody_decides_and_no_lease_is_left(balance: Balance) -> None:

@@ -224,7 +224,6 @@ def test_an_elastic_window_may_pass_over_midnight() -> None:
         ("chunk", True, r"Elastic\(chunk=True\)"),
         ("cap", 65, r"Elastic\(cap=65\): give a whole number, 1 to 64"),
         ("quota", "", r"Elastic\(quota=''\)"),
-        ("calls", "", r"Elastic\(calls=''\)"),
         ("because", "20 rows", r"Elastic\(because="),
     ],
 )

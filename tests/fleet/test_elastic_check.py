@@ -23,10 +23,8 @@ def night(name="greet", cron="0 4 * * *", every=None, expires=timedelta(hours=2)
 LEFT = "def left(): return 0\n"
 
 
-def findings(fleet: Fleet, write_app: WriteApp, schedule: str, quotas: str = "") -> list[str]:
+def findings(fleet: Fleet, write_app: WriteApp, schedule: str) -> list[str]:
     root: Path = write_app(actors=LEFT)
-    if quotas:
-        (root / "config" / "quotas.py").write_text(f"from fleet.quota import Quota\nQUOTAS = {quotas}\n")
     (root / "config" / "schedule.py").write_text(
         (root / "config" / "schedule.py").read_text().replace("SCHEDULE = []", f"{ENTRY}\nSCHEDULE = [{schedule}]")
     )
@@ -62,7 +60,6 @@ def test_an_elastic_entry_in_order_is_found_in_order(fleet: Fleet, write_app: Wr
         ),
         ("night(cron='0 4 * * 1-5')", "its cron '0 4 * * 1-5' leaves nights out, as from Fri 20"),
         ("night(cron='0 4 2-31 * *')", "Give a cron of every day, and let actors.greetings:left count nothing in a"),
-        ("night(calls='model')", "There is no quota named 'model'. Known: none. Quotas stand in config/quotas.py."),
         ("night(quota='model')", "There is no quota named 'model'. Known: none. Quotas stand in config/quotas.py."),
     ],
 )
@@ -70,17 +67,3 @@ def test_what_cannot_stand_beside_the_rest_is_one_line(
     fleet: Fleet, write_app: WriteApp, entry: str, finding: str
 ) -> None:
     assert finding in " ".join(findings(fleet, write_app, entry))
-
-
-@pytest.mark.parametrize(("reserve", "found"), [(8, False), (9, True)])
-def test_what_calls_a_quota_must_leave_a_place_to_what_waits_for_it(
-    fleet: Fleet, write_app: WriteApp, reserve: int, found: bool
-) -> None:
-    quotas = f"[Quota('model', places=10, reserve={reserve}, because='our tier answers no more at once')]"
-    entries = "night(calls='model'), replace(night(quota='model', expires=timedelta(hours=1)), name='asks')"
-    said = " ".join(findings(fleet, write_app, entries, quotas))
-    finding = (
-        "Quota 'model': batch gets 1 of its places, and 'greet' cap=1, which call it, may take 1: none is left for"
-    )
-    assert (finding in said) == found
-    assert ("Quota 'model'" in said) == found
