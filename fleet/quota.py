@@ -193,7 +193,7 @@ class _Holding:
 
     def begin_anew(self) -> None:
         """As a forked process has to: places, and the thread, are its parent's."""
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a place that is collected as garbage under it is given back there
         self._held: dict[str, _Held] = {}
         self._renews = False
 
@@ -217,10 +217,12 @@ class _Holding:
                     self._renews = False
                     return
                 now = clock.monotonic()
-                for held in [held for held, one in self._held.items() if now - one.since > LONGEST.total_seconds()]:
-                    log.warning("quota_place_leaked", quota=self._held.pop(held).quota.name)
+                for held, one in list(self._held.items()):
+                    if now - one.since > LONGEST.total_seconds():
+                        self.drop(held)
+                        log.warning("quota_place_leaked", quota=one.quota.name)
                 of_quota: dict[tuple[FleetBroker, Quota], list[str]] = {}
-                for held, one in self._held.items():
+                for held, one in list(self._held.items()):
                     of_quota.setdefault((one.broker, one.quota), []).extend((one.holder, held))
             for (broker, quota), places in of_quota.items():
                 self._keep(broker, quota, places)

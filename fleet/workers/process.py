@@ -23,6 +23,7 @@ from fleet.workers.board import Board, ChildPhase, Phase, Slot
 from fleet.workers.forks import Fork, Spare
 
 _STOPS_WITHIN = 0.5  # seconds from SIGSTOP until a process is seen to be stopped
+_LONGEST_PAUSE = 30.0  # seconds
 _GIL_FREE_WITHIN = 1.0  # seconds without a look at the retire flag, after which the GIL counts as held
 
 
@@ -173,3 +174,8 @@ def _started(root: Path, lane: Lane, board: Path, metrics: str) -> subprocess.Po
         start_new_session=True,  # a signal to the terminal's group reaches the supervisor alone
         env={**os.environ, "PROMETHEUS_MULTIPROC_DIR": metrics},
     )
+
+
+def pause_after(young_deaths: int) -> float:
+    """Seconds before the next start: 0, 1, 2, 4 … up to the longest, after so many young deaths in a row."""
+    return min(_LONGEST_PAUSE, 2.0 ** min(young_deaths - 1, 10)) if young_deaths else 0.0

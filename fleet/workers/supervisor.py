@@ -38,7 +38,7 @@ from fleet.servers import wait_for_broker
 from fleet.workers.isolation import Isolation
 from fleet.workers.lane_cpu import LaneCpu
 from fleet.workers.presence import Presence
-from fleet.workers.process import Child
+from fleet.workers.process import Child, pause_after
 from fleet.workers.recycling import Recycling
 from fleet.workers.relaying import Relaying
 from fleet.workers.rooms import Rooms
@@ -51,7 +51,6 @@ log = get_logger(__name__)
 
 _TICK_SECONDS = 0.1
 _YOUNG_SECONDS = 5.0
-_LONGEST_PAUSE = 30.0
 _ANSWERS_WITHIN = 1.0  # seconds from the retire flag to the child's answer
 _ENDS_WRITTEN_AFTER = 0.2  # seconds a retired child must be seen idle: a few of its pulses
 _GOES_WITHIN = 5.0  # seconds for a retired child that is idle to end by itself
@@ -256,9 +255,10 @@ class Supervisor:
             say("suspect_runner_ended", **died)
         elif child.retired_at is None and not draining:
             young = child.young_deaths + 1 if now - child.started < _YOUNG_SECONDS and not jobs else 0
-            self._restarts.append((now + _pause(young), young))
+            pause = pause_after(young)
+            self._restarts.append((now + pause, young))
             metrics.worker_ended(self._lane.name, "died")
-            say("worker_died", **died, restart_in=_pause(young))
+            say("worker_died", **died, restart_in=pause)
         else:
             metrics.worker_ended(self._lane.name, "left")
             say("worker_gone", **died)
@@ -274,9 +274,11 @@ class Supervisor:
             while self._lost:
                 self._verdicts.hurry(self._lost[0])
                 del self._lost[0]
-            self._verdicts.settle()
             self._said_unreaped = False
-        except (redis.RedisError, NotAccepted) as error:
+            self._verdicts.settle()
+        except NotAccepted:  # of `on_lost`, which is kept; that was said
+            self._redis_again_at = clock.monotonic() + _REDIS_AGAIN_SECONDS
+        except redis.RedisError as error:
             if not self._said_unreaped:
                 log.warning("messages_not_returned_yet", lane=self._lane.name, error=str(error))
             self._said_unreaped = True
@@ -295,8 +297,3 @@ class Supervisor:
             child.kill()
             child.process.wait()
         self._tick(draining=True)
-
-
-def _pause(young_deaths: int) -> float:
-    """Seconds before the next start: 0, 1, 2, 4 … up to the longest, however many deaths there were."""
-    return min(_LONGEST_PAUSE, 2.0 ** min(young_deaths - 1, 10)) if young_deaths else 0.0

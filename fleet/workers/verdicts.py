@@ -78,6 +78,7 @@ class Verdicts:
     def reap(self, worker: str, death: Death | None) -> int:
         """Return what a dead child held; what it died in is set apart, or condemned. How many are suspects now."""
         broker = self._broker
+        self._asked = {which: said for which, said in self._asked.items() if which[0] != worker}
         reaped = reap(
             broker.client,
             broker.own_scripts,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import subprocess
@@ -408,3 +409,22 @@ def test_a_quota_that_cannot_stand_is_refused(given_: dict[str, object]) -> None
     whole = {"name": "model", "places": 4, "reserve": 1, "because": "the provider's tier answers four"}
     with pytest.raises(DeclarationInvalid):
         Quota(**{**whole, **given_})  # type: ignore[arg-type]
+
+
+def test_a_place_that_is_collected_as_garbage_under_the_lock_hangs_nobody() -> None:
+    class Left:
+        def __init__(self) -> None:
+            self.cycle = self
+
+        def __del__(self) -> None:
+            quota._holding.drop("left")
+
+    def collects() -> None:
+        with quota._holding._lock:
+            Left()
+            gc.collect()
+
+    thread = threading.Thread(target=collects, daemon=True)
+    thread.start()
+    thread.join(5)
+    assert not thread.is_alive()

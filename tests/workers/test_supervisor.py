@@ -18,7 +18,7 @@ import pytest
 import redis
 
 from fleet.workers.board import Board
-from fleet.workers.supervisor import _pause
+from fleet.workers.process import pause_after
 from tests.broker.conftest import OwnRedis
 from tests.waiting import wait_until
 from tests.workers.conftest import APP, Running
@@ -139,7 +139,7 @@ def test_a_lane_that_is_started_before_redis_says_so_once_and_serves_when_it_is_
 
 @pytest.mark.parametrize(("deaths", "seconds"), [(0, 0), (1, 1), (2, 2), (5, 16), (6, 30), (5_000, 30)])
 def test_the_pause_before_a_restart_doubles_up_to_half_a_minute_and_stays(deaths: int, seconds: float) -> None:
-    assert _pause(deaths) == seconds
+    assert pause_after(deaths) == seconds
 
 
 def test_the_metrics_endpoint_sums_the_children(supervise: Supervise) -> None:
