@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 from sqlalchemy import ColumnElement, DateTime, and_, func, or_, select, update
 from sqlalchemy.orm import Mapped, Session, mapped_column
 
-from fleet import metrics
+from fleet import deadline, metrics
 
 RUNNING = "running"
 
@@ -128,8 +128,13 @@ def finish_lost(
     if _update(s, model, row_id, running, mine, _ended(status, outcome)):
         return True
     if token is not None and _holder(s, model, row_id, running) is not None:
-        metrics.stale_write(model.__tablename__)
+        _count_late(model)
     return False
+
+
+def _count_late(model: type[Row]) -> None:
+    with deadline.shielded():  # a metric that is half registered is refused ever after
+        metrics.stale_write(model.__tablename__)
 
 
 def _holder(s: Session, model: type[Row], row_id: object, running: str) -> str | None:
@@ -143,7 +148,7 @@ def _ended(status: str, outcome: str | None) -> dict[str, Any]:
 def _change(s: Session, model: type[Row], row_id: object, token: str, running: str, values: dict[str, Any]) -> bool:
     held = _update(s, model, row_id, running, [model.lease_token == token], values)
     if not held:
-        metrics.stale_write(model.__tablename__)
+        _count_late(model)
     return held
 
 

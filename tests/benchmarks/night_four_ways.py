@@ -195,19 +195,20 @@ def _play(house: Path, way: str, seconds: float, seed: int, backlog: int) -> dic
 
 
 def _table(found: dict[str, list[dict[str, float]]]) -> None:
-    """Medians over the seeds, and the ratio to `static`."""
+    """Medians over the seeds, with the lowest and the highest, and the ratio of the medians to that of `static`."""
     print("\n| | " + " | ".join(found) + " |\n|---|" + "---|" * len(found))
     for name, shown, unit in _SHOWN:
-        of_static = [figures[name] for figures in found.get("static", [])]
+        scale = 60 if unit == "min" else 1
+        of_static = [figures[name] / scale for figures in found.get("static", [])]
         cells = []
         for figures in found.values():
             if not figures:
                 cells.append("not played")
                 continue
-            value = median(one[name] for one in figures)
-            base = median(of_static) if of_static else 0.0
-            told = value / 60 if unit == "min" else value
-            cells.append(f"{told:.1f} {unit}".strip() + (f" ({value / base:.2f})" if base else ""))
+            values = [one[name] / scale for one in figures]
+            value, base = median(values), median(of_static) if of_static else 0.0
+            spread = f", {min(values):.1f} to {max(values):.1f}" if len(values) > 1 else ""
+            cells.append(f"{value:.1f} {unit}".strip() + spread + (f" ({value / base:.2f})" if base else ""))
         print(f"| {shown} | " + " | ".join(cells) + " |")
 
 

@@ -12,7 +12,7 @@ import redis
 from prometheus_client import REGISTRY
 from structlog.testing import capture_logs
 
-from fleet import deadline, janitor
+from fleet import deadline, janitor, metrics
 from fleet.errors import DeadlineExceeded
 from fleet.janitor import Measured, Stuck
 
@@ -181,3 +181,18 @@ def test_a_preview_finds_what_a_pass_would_and_mends_nothing() -> None:
 )
 def test_an_age_is_short_and_can_be_read(age: timedelta | None, said: str) -> None:
     assert janitor.age(age) == said
+
+
+def test_a_pass_is_counted_where_no_deadline_strikes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A metric that was made and not kept can be made no second time: each count after it would fail."""
+    shields: list[int] = []
+    of = metrics._of
+
+    def seen(name: str) -> Any:
+        run = deadline.current_run()
+        shields.append(run.seat.shields if run is not None else 0)
+        return of(name)
+
+    monkeypatch.setattr(metrics, "_of", seen)
+    deadline.run_within(timedelta(minutes=1), janitor.Pass("free_stuck_parcels").end, None)
+    assert len(shields) > 4 and set(shields) == {1}

@@ -5,11 +5,13 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from sqlalchemy import Engine, create_engine, func, update
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 
+from fleet import deadline, metrics
 from fleet.storage.engine import psycopg_url
 from fleet.storage.leases import Lease, claim, finish, finish_lost, renew
 from tests.waiting import wait_until
@@ -232,3 +234,22 @@ def test_a_claim_shows_what_the_database_holds_and_not_what_the_session_remember
         taken = claim(s, Parcel, 1, message="a", token="a", lease=MINUTE, claimable=("queued",))
         assert taken is remembered
         assert remembered.status == "running"
+
+
+def test_a_late_write_is_counted_where_no_deadline_strikes(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A metric that was made and not kept can be made no second time: each count after it would fail."""
+    shields: list[int] = []
+    of = metrics._of
+
+    def seen(name: str) -> Any:
+        run = deadline.current_run()
+        shields.append(run.seat.shields if run is not None else 0)
+        return of(name)
+
+    def body() -> None:
+        with Session(engine) as s:
+            assert not finish(s, Parcel, 1, token="of a worker that lost it", status="delivered", outcome=None)
+
+    monkeypatch.setattr(metrics, "_of", seen)
+    deadline.run_within(MINUTE, body)
+    assert shields == [1]
