@@ -5,9 +5,9 @@ write the decision down (`allow.lua`), which checks token and epoch: who was dep
 is written down when it changed, and every ten minutes. Entries are decided in the schedule's order; cores that one may
 take by its allowance are taken for the next, so that none is granted twice.
 
-What the rule remembers travels in the lease: a replica that takes the lead goes on where the last one was, while that
-one's lease stands. Where it has lapsed, the cron slot's level is what runs, and that is where it begins, with an empty
-memory: so it neither cuts nor adds at once.
+What the rule remembers, and what was measured of the entry, travels in the lease: a replica that takes the lead goes on
+where the last one was, while that one's lease stands. Where it has lapsed, the cron slot's level is what runs, and that
+is where it begins, with an empty memory: so it neither cuts nor adds at once.
 
 What fails, and what follows. Its client is its own, with a timeout, and so is its thread: nothing that it waits for
 holds up firing. If the thread dies or hangs, leases lapse and the cron slot stands. Where a backlog cannot be counted,
@@ -58,6 +58,7 @@ _SAID_EVERY = timedelta(minutes=9.5)  # night: the tenth minute, also where it c
 _LEAST_SECONDS = 0.05
 _AWAY = (redis.ConnectionError, redis.TimeoutError)
 _NO_LEASE = "{}"
+_REMEMBERED = ("places", "calm", "others", "same", "counters")
 
 
 @dataclass
@@ -159,6 +160,7 @@ class Balancing:
 
     def _minute(self, entry: Entry, fleet: Fleet, stopped: Hold | Pause | None) -> _Minute:
         counted = True
+        state = self._states.get(entry.name) or self._handed_over(entry)
         try:
             reading = self._observer.read(entry, fleet)
         except _AWAY:
@@ -166,7 +168,8 @@ class Balancing:
         except Exception as error:  # whatever the application's count raises, or a key of another type
             reading, counted = self._observer.blind(entry, fleet.now), False
             self._see(entry, f"its backlog cannot be counted, or what its rows cost not be read: {error!r}")
-        state = self._states.get(entry.name) or self._handed_over(entry, reading)
+        if state is None:
+            state = State(places=reading.window.level(reading.cap, reading.now))
         return _Minute(entry, reading, counted, state, stopped, 0 if stopped else state.places)
 
     def _decide(self, minute: _Minute, others: Iterable[_Minute]) -> None:
@@ -183,7 +186,7 @@ class Balancing:
         minute.places = granted.places
         text = _by_whom(stopped) if stopped else told(entry, granted, state.places, reading, self._rules, after)
         record = self._record(entry, granted, text, state, reading)
-        answer: bytes = self._allow(keys=self._keys(entry), args=self._args(granted, after, reading, record))
+        answer: bytes = self._allow(keys=self._keys(entry), args=self._args(entry, granted, after, reading, record))
         if answer != b"done":
             log.info("balancer_stood_back", entry=entry.name, reason=answer.decode())
             self._epoch = 0
@@ -206,14 +209,17 @@ class Balancing:
         chunks = ceil(minute.reading.backlog / elastic.chunk) if minute.counted else minute.places
         return min(minute.places, chunks) * self._observer.share(minute.entry)
 
-    def _handed_over(self, entry: Entry, reading: Reading) -> State:
-        """The state of the leader before, out of its lease; where that has lapsed, the level that holds."""
+    def _handed_over(self, entry: Entry) -> State | None:
+        """The state of the leader before, out of its lease, which also says what it had measured; None if it lapsed."""
         try:
             raw: Any = self._client.get(keys.allowance(self._broker.namespace, entry.name))
-            state = json.loads(raw)["state"]
-            return State(**{name: state[name] for name in ("places", "calm", "others", "same", "counters")})
+            lease = json.loads(raw)
+            state = State(**{name: lease["state"][name] for name in _REMEMBERED})
+            if learned := lease.get("learned"):
+                self._observer.recall(entry, learned)
+            return state
         except (TypeError, ValueError, KeyError, redis.ResponseError):
-            return State(places=reading.window.level(reading.cap, reading.now))
+            return None
 
     def _record(self, entry: Entry, granted: Allowance, text: str, state: State, reading: Reading) -> dict[str, Any]:
         at, before = self._written.get(entry.name, (None, None))
@@ -236,13 +242,16 @@ class Balancing:
             *(keys.allowance(ns, entry.name), keys.decisions(ns, entry.name)),
         ]
 
-    def _args(self, granted: Allowance, state: State, reading: Reading, record: dict[str, Any]) -> list[Any]:
+    def _args(
+        self, entry: Entry, granted: Allowance, state: State, reading: Reading, record: dict[str, Any]
+    ) -> list[Any]:
         lease = {
             "places": granted.places,
             "reason": granted.reason,
             "until": wire.to_ms(reading.now + LEASE),
             "backlog": None if granted.reason == "blind" else reading.backlog,
-            "state": {name: getattr(state, name) for name in ("places", "calm", "others", "same", "counters")},
+            "state": {name: getattr(state, name) for name in _REMEMBERED},
+            "learned": self._observer.learned(entry),
         }
         lasts = max(50, wire.duration_ms(clock.to_real(LEASE)))
         fields = [word for pair in record.items() for word in pair]

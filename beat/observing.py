@@ -4,15 +4,15 @@
 - how long people waited for their jobs to start (the queues that lanes declare as `people`), at worst in the last three
   minutes; a job that waits now counts as it is. And the cores that lanes without elastic work used in the minute that
   has ended: both from what processes counted (`fleet.flow`).
-- what is left: the entry's own count. What a row costs a chain: what full chunks took (`fleet.elastic`), smoothed. Of
-  CPU-bound work it is learned while processors are free, since a wait for one is not the row's own cost. And the share
-  of a core that a chain of its chunks uses, by the same measures; while processors are busy it is learned upwards only.
-  How many chunks ended early stands there too.
+- what is left: the entry's own count. What a row costs a chain: what full chunks took (`fleet.elastic`), smoothed,
+  without what they waited for a core, which more chains would only make longer. And the share of a core that a chain
+  uses, by the same measures. How many chunks ended early stands there too.
 - what people hold of a quota: its leases (`fleet.quota`).
 
 All durations are turned into the night's. Not guaranteed: that the cores are this machine's own where lanes run on more
 than one host; say so in `BalancerRules.cores`. That a chain's share is all it uses: what a chunk starts elsewhere, in
-another thread or process, is not measured. On failure: raises what redis-py, the count or the database raises.
+another thread or process, is not measured. That waits for a core are told: Linux tells them. On failure: raises what
+redis-py, the count or the database raises.
 """
 
 from __future__ import annotations
@@ -39,8 +39,9 @@ from fleet.window import elastic_of, window
 _NEVER = wire.from_ms(0)
 _WAITED_MINUTES = 4  # the one that has just begun, and three
 _NICE_ENOUGH = 15  # a weight of a twentieth: such a lane takes what nobody else wants
+_MEASURED = ("rows", "cpu_us", "wall_us", "waited_us", "early")
+_NOTHING = timedelta(0), 1.0  # a whole core until it was measured
 _LEAST_SHARE = 0.05  # cores; also a chain that only waits takes some of its lane's
-_ALL_BUSY = 0.25  # cores; where no more than so many are free, a row waits for one
 
 
 @dataclass(frozen=True)
@@ -53,7 +54,6 @@ class Fleet:
     counters: str
     wait: timedelta
     others: float
-    busy: float
 
 
 class Observer:
@@ -62,8 +62,7 @@ class Observer:
     def __init__(self, broker: FleetBroker, client: redis.Redis, rules: BalancerRules) -> None:
         self._broker, self._client, self._rules = broker, client, rules
         self.cores = rules.cores or float(_own_cores())
-        self._costs: dict[str, timedelta] = {}
-        self._shares: dict[str, float] = {}
+        self._learned: dict[str, tuple[timedelta, float]] = {}  # entry -> cost of a row, share of a core
         self._measures: dict[str, Mapping[str, int]] = {}
 
     def look(self) -> Fleet:
@@ -84,7 +83,6 @@ class Observer:
             _digest(latest),
             max(self._waited(lately), self._waits(latest)),
             sum(cores for name, cores in used.items() if name not in elastic),
-            sum(used.values()),
         )
 
     def read(self, entry: Entry, fleet: Fleet) -> Reading:
@@ -97,7 +95,7 @@ class Observer:
             window=window(entry, fleet.now),
             cap=elastic.cap,
             backlog=backlog,
-            cost=self._cost(entry, fleet, took),
+            cost=self._cost(entry, took),
             wait=fleet.wait,
             in_flight=fleet.in_flight,
             counters=fleet.counters,
@@ -113,7 +111,18 @@ class Observer:
 
     def share(self, entry: Entry) -> float:
         """The cores that a running chain of an entry uses; a whole one until it was measured."""
-        return max(_LEAST_SHARE, self._shares.get(entry.name, 1.0))
+        return max(_LEAST_SHARE, self._learned.get(entry.name, _NOTHING)[1])
+
+    def learned(self, entry: Entry) -> dict[str, float]:
+        """What was measured of an entry, for the leader that comes after; empty before it was."""
+        if entry.name not in self._learned:
+            return {}
+        cost, share = self._learned[entry.name]
+        return {"cost": cost.total_seconds(), "share": share}
+
+    def recall(self, entry: Entry, learned: Mapping[str, float]) -> None:
+        """Take over what the leader before had measured. Raises `KeyError` or `TypeError` for anything else."""
+        self._learned[entry.name] = timedelta(seconds=learned["cost"]), min(1.0, learned["share"])
 
     def _room(self, entry: Entry, fleet: Fleet) -> Processors | Places:
         name = elastic_of(entry).quota
@@ -163,31 +172,17 @@ class Observer:
         self._measures[entry.name] = told
         if any(told.get(name, 0) < value for name, value in before.items()):
             before = {}
-        return {name: told.get(name, 0) - before.get(name, 0) for name in ("rows", "cpu_us", "wall_us", "early")}
+        return {name: told.get(name, 0) - before.get(name, 0) for name in _MEASURED}
 
-    def _cost(self, entry: Entry, fleet: Fleet, took: Mapping[str, int]) -> timedelta:
-        """What a row costs a chain, by what chunks took since the last look."""
-        known = self._costs.get(entry.name)
-        if took["rows"] > 0:
-            waits_for_cores = elastic_of(entry).quota is None and fleet.busy > self.cores - _ALL_BUSY
-            self._learn_share(entry, took["cpu_us"] / max(1, took["wall_us"]), waits_for_cores)
-            if known is None or not waits_for_cores:
-                figure = "cpu_us" if waits_for_cores else "wall_us"
-                row = timedelta(microseconds=took[figure] / took["rows"]) * clock.rate
-                known = row if known is None else known + self._rules.smoothing * (row - known)
-                self._costs[entry.name] = known
-        return known or timedelta(0)
-
-    def _learn_share(self, entry: Entry, used: float, waits_for_cores: bool) -> None:
-        used, known = min(1.0, used), self._shares.get(entry.name)
-        if known is None:
-            if waits_for_cores:
-                return
-        elif waits_for_cores:
-            used = max(known, used)
-        else:
-            used = known + self._rules.smoothing * (used - known)
-        self._shares[entry.name] = used
+    def _cost(self, entry: Entry, took: Mapping[str, int]) -> timedelta:
+        """What a row costs a chain, by what chunks took since the last look; 0 while that is not known."""
+        own = took["wall_us"] - took["waited_us"]
+        if took["rows"] > 0 and own > 0:
+            row, used = timedelta(microseconds=own / took["rows"]) * clock.rate, min(1.0, took["cpu_us"] / own)
+            cost, share = self._learned.get(entry.name, (row, used))
+            more = self._rules.smoothing
+            self._learned[entry.name] = cost + more * (row - cost), share + more * (used - share)
+        return self._learned.get(entry.name, _NOTHING)[0]
 
 
 def _digest(latest: Readings | None) -> str:

@@ -106,9 +106,11 @@ def _no_room(room: Processors, places: int, after: State) -> str:
 
 def _when_it_grows(granted: Allowance, reading: Reading, rules: BalancerRules, after: State) -> Iterator[str]:
     """Places of a quota need no calm minutes."""
+    if not isinstance(reading.room, Processors):
+        return
     if granted.reason == "hot":
         yield f"grows again after {rules.calm_ticks} calm minutes"
-    elif granted.reason == "calm" and isinstance(reading.room, Processors) and 0 < after.calm < rules.calm_ticks:
+    elif granted.reason == "calm" and 0 < after.calm < rules.calm_ticks:
         left = rules.calm_ticks - after.calm
         yield f"grows after {left} calm minute{'s' if left > 1 else ''} more"
 

@@ -93,9 +93,9 @@ class Lane:
     """A set of queues and the process pool that serves it; `waits_for` is what its work waits for.
 
     `drain` is what running jobs get after SIGTERM, in real time. `prefetch` is how many messages a process holds at
-    most, running ones included; without one it is twice the threads, or more while jobs are short. Dead letters of a
-    queue are dropped when they are older than `dead_kept_for`, in night time, or when there are more than
-    `dead_kept_most`, oldest first.
+    most, running ones included, so no fewer than `threads`; without one it is twice the threads, or more while jobs are
+    short. Dead letters of a queue are dropped when they are older than `dead_kept_for`, in night time, or when there
+    are more than `dead_kept_most`, oldest first.
 
     `people` are those of its queues whose work somebody waits for: they are fetched first, and their calls are people's
     in every quota.
@@ -140,6 +140,11 @@ class Lane:
         ):
             if value is not None and value < 1:
                 raise DeclarationInvalid(f"Lane({self.name!r}, {field}={value}): give at least 1.")
+        if self.prefetch is not None and self.prefetch < self.threads:
+            raise DeclarationInvalid(
+                f"Lane({self.name!r}, threads={self.threads}, prefetch={self.prefetch}): a process that holds so few "
+                f"messages has none for its other threads; give prefetch={self.threads} or more, or fewer threads."
+            )
         if not 0 <= self.nice <= 19:
             raise DeclarationInvalid(f"Lane({self.name!r}, nice={self.nice}): give 0 to 19.")
         if not isinstance(self.budget, Budget) or not isinstance(self.retry, Retry):

@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import NamedTuple
 
 import redis
@@ -42,6 +43,7 @@ from fleet.window import elastic_of, window
 
 log = get_logger(__name__)
 
+_SCHEDSTAT = Path("/proc/thread-self/schedstat")  # ns on a core, ns ready and waiting for one, times on one
 _OF_A_CALL = 100  # rows, outside a worker
 _MEASURED_FOR = 86_400  # seconds that an entry's measures stand behind its last chunk
 
@@ -172,16 +174,25 @@ def _measured(
     For the balancer a full one is measured, and one that ended early is counted: what its rows cost is not theirs.
     """
     size = elastic_of(entry).chunk
-    began, cpu = clock.monotonic(), time.thread_time()
+    began, cpu, waited = clock.monotonic(), time.thread_time(), _waited_for_a_core()
     did = _did(work, size)
     if did.more:
         took = {"rows": did.rows, "wall_us": int((clock.monotonic() - began) * 1e6)}
         took |= {"chunks": 1, "cpu_us": int((time.thread_time() - cpu) * 1e6)}
+        took |= {"waited_us": int((_waited_for_a_core() - waited) * 1e6)}
     elif did.early:
         took = {"early": 1}
     else:
         return did, _Told(Allowance(0, "calm", None, fallback=False), None)
     return did, _asked(broker, entry, number, took)
+
+
+def _waited_for_a_core() -> float:
+    """Seconds that this thread was ready to run and did not, as Linux tells; 0 where nothing tells it."""
+    try:
+        return int(_SCHEDSTAT.read_text().split()[1]) / 1e9
+    except (OSError, IndexError, ValueError):
+        return 0.0
 
 
 def _asked(broker: FleetBroker, entry: Entry, number: int, took: Mapping[str, int] | None = None) -> _Told:

@@ -258,6 +258,34 @@ def test_what_a_row_costs_is_learned_from_full_chunks_and_the_deadline_has_its_w
     assert "18,000 rows of 2 s are not done by 06:15 with fewer" in balance.decided()[-1].text
 
 
+def test_what_a_row_waited_for_a_core_is_not_its_cost(balance: Balance) -> None:
+    """Else a busy machine would make each row dear, and the deadline would want still more chains on it."""
+    measures = keys.measures(balance.broker.namespace, ELASTIC.name)
+    took = {"chunks": 10, "rows": 50, "cpu_us": 5_000_000, "wall_us": 100_000_000, "waited_us": 90_000_000}
+    balance.client.hset(measures, mapping=took)
+    balance.minute(1)
+    assert balance.decided()[-1].numbers["cost"] == 0.2
+    assert balance.lease()["learned"] == {"cost": 0.2, "share": 0.5}
+
+
+def test_the_next_leader_knows_what_was_measured_and_does_not_measure_the_whole_night_again(balance: Balance) -> None:
+    balance.minute(1)
+    known = balance.lease()["learned"]
+    balance.client.delete(keys.measures(balance.broker.namespace, ELASTIC.name))
+    balance.balancing = balance.another()
+    balance.minute(1, 1)
+    assert balance.lease()["learned"] == known == {"cost": 0.01, "share": 1.0}
+    assert balance.decided()[-1].numbers["cost"] == 0.01
+
+
+def test_a_lease_of_a_release_that_measured_otherwise_hands_over_its_state_all_the_same(balance: Balance) -> None:
+    balance.minutes(1, range(5))
+    lease = {name: value for name, value in balance.lease().items() if name != "learned"}
+    balance.client.set(keys.allowance(balance.broker.namespace, ELASTIC.name), json.dumps(lease))
+    balance.balancing = balance.another()
+    assert balance.minute(1, 5) == "4 calm"
+
+
 def test_chunks_that_ended_early_since_the_minute_before_are_told_and_no_end_is_promised(balance: Balance) -> None:
     measures = keys.measures(balance.broker.namespace, ELASTIC.name)
     took = {"chunks": 10, "rows": 50, "cpu_us": 5_000_000, "wall_us": 5_000_000, "early": 7}

@@ -64,6 +64,11 @@ def line(before: int, now: float, entry: Entry = ENTRY, calm: int = 9, **values:
             "held at 2 of 6: people hold 3 of 10 places, and 5 are kept for them; 1 rows are left, finishes 02:00 at "
             "this pace, deadline 06:15",
         ),
+        (
+            *(4, 2, {"wait": ROW * 2, "backlog": 3_600, "cost": ROW, "cap": 6, "room": Places(10, 5, 0)}),
+            "held at 2 of 6: people waited 2.0 s for their jobs to start; 3,600 rows are left, finishes 02:30 at this "
+            "pace, deadline 06:15",
+        ),
         (1, 2, {"backlog": 0, "wait": ROW * 2}, "held at 0 of 4: people waited 2.0 s for their jobs to start; grows "
          "again after 3 calm minutes; nothing is left"),
         (0, 4.5, {"backlog": 5, "wait": ROW * 2, "cost": 0 * ROW}, "grown to 1 of 4: one chain learns what a row "

@@ -102,6 +102,7 @@ def test_a_queue_name_that_cannot_be_a_redis_key_is_refused(name: str) -> None:
         {"processes": 0},
         {"threads": 0},
         {"prefetch": 0},
+        {"threads": 2, "prefetch": 1},
         {"nice": -1},
         {"nice": 20},
         {"drain": timedelta(0)},
