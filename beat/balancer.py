@@ -2,9 +2,9 @@
 
 Work that waits for processors gets what the other lanes leave of them: one chain more after some calm minutes, half as
 many at once when people wait for their jobs to start, and never fewer than the backlog needs to be done by its
-deadline. Work that waits for a shared quota (a model's places) gets what people leave of that, less a reserve. From its
-cron slot on one chain runs whoever waits, while nobody knows what a row costs. The rule was chosen among twelve in a
-simulator, and is tried there as it stands here (docs/decisions/0015).
+deadline. Work that waits for a shared quota (a model's places) is admitted likewise, by what people leave of that, less
+a reserve. From its cron slot on one chain runs whoever waits, while nobody knows what a row costs. The rule was chosen
+among twelve in a simulator, and is tried there as it stands here (docs/decisions/0015).
 
 Who cannot see does not decide: when the reading is old, or work is in flight and nothing that is counted has moved for
 some minutes (a probe that tells old figures with fresh stamps), the allowance is the cron slot's level.
@@ -39,7 +39,7 @@ class BalancerRules:
     cores: float | None = None
     hot: timedelta = timedelta(seconds=1)  # a start that people wait for longer than this halves
     calm_ticks: int = 3  # minutes without heat, and with room, before one chain more
-    slack: float = 0.75  # cores: room that one chain more needs; what is missing by as much cuts
+    slack: float = 0.75  # cores or places: room that one chain more needs; what is missing by as much, or twice, cuts
     reserve: float = 0.5  # cores that a lane leaves free which does not run at nice 15 or more
     smoothing: float = 0.5  # the share of a new reading in the average of what others use
     safety: float = 1.25  # how much more than it measured a backlog may cost
@@ -126,7 +126,7 @@ def decide(reading: Reading, state: State, rules: BalancerRules) -> tuple[Allowa
     if isinstance(reading.room, Processors):
         places, reason, state = _by_processors(reading.room, hot, state, rules)
     else:
-        places, reason = _by_places(reading.room, hot, state, reading.cap)
+        places, reason, state = _by_places(reading.room, hot, state, rules)
     if now >= night.day:
         if places > rules.day_chains:
             places, reason = rules.day_chains, "day"
@@ -161,12 +161,17 @@ def _by_processors(room: Processors, hot: bool, state: State, rules: BalancerRul
     return state.places + (calm >= rules.calm_ticks), "calm", state
 
 
-def _by_places(room: Places, hot: bool, state: State, cap: int) -> tuple[int, Reason]:
+def _by_places(room: Places, hot: bool, state: State, rules: BalancerRules) -> tuple[int, Reason, State]:
+    """By what people held lately: they come and go within the minute, and the quota itself turns batch work away."""
+    others = state.others + rules.smoothing * (room.people - state.others)
+    free = max(0.0, room.all - room.kept - others)
+    calm = state.calm + 1 if not hot and free >= state.places + rules.slack else 0
+    state = replace(state, others=others, calm=calm)
     if hot:
-        return state.places // 2, "hot"
-    free = max(0, room.all - room.kept - room.people)
-    wanted = min(state.places + 1, cap)
-    return (free, "free") if free < wanted else (wanted, "calm")
+        return state.places // 2, "hot", state
+    if free < state.places - 2 * rules.slack:
+        return max(0, int(free + 1 - rules.slack)), "free", state
+    return state.places + (calm >= rules.calm_ticks), "calm", state
 
 
 def _allowed(now: datetime, places: int, reason: Reason) -> Allowance:

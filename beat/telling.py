@@ -20,7 +20,7 @@ def told(entry: Entry, granted: Allowance, before: int, reading: Reading, rules:
     """One line; `after` is what the rule remembers of this minute. Times are the entry's own."""
     parts = [f"{_verb(granted, before)} {granted.places} of {reading.cap}: {_why(entry, granted, reading, after)}"]
     if granted.places < reading.cap:
-        parts += _when_it_grows(granted, reading, rules, after)
+        parts += _when_it_grows(granted, rules, after)
     if granted.reason not in ("closed", "blind"):
         if reading.ended_early and reading.backlog:
             parts.append("its chunks end early: nobody answers")
@@ -67,7 +67,7 @@ def _why(entry: Entry, granted: Allowance, reading: Reading, after: State) -> st
         case "hot":
             return f"people waited {reading.wait.total_seconds():.1f} s for their jobs to start"
         case "free" if isinstance(room, Places):
-            return f"people hold {room.people} of {room.all} places, and {room.kept} are kept for them"
+            return f"people held {after.others:.1f} of {room.all} places lately, and {room.kept} are kept for them"
         case "free" if isinstance(room, Processors):
             given = f", and other elastic entries were given {room.granted:.1f}" if room.granted else ""
             return f"other lanes use {room.others:.1f} of {room.cores:g} cores{given}"
@@ -85,14 +85,17 @@ def _why(entry: Entry, granted: Allowance, reading: Reading, after: State) -> st
                 f"the fleet cannot be seen, so the cron slot stands: all from {_clock(entry, night.slot)} to "
                 f"{_clock(entry, min(night.day, night.closes))}"
             )
-        case "calm" if isinstance(room, Processors) and granted.places < reading.cap and not after.calm:
+        case "calm" if granted.places < reading.cap and not after.calm:
             return _no_room(room, granted.places, after)
         case _:
             return "there is room, and nobody waits"
 
 
-def _no_room(room: Processors, places: int, after: State) -> str:
-    """What has the cores that one chain more would need; of other lanes what they were taken to use, over minutes."""
+def _no_room(room: Processors | Places, places: int, after: State) -> str:
+    """What has the room that one chain more would need; of others what they were taken to use, over minutes."""
+    if isinstance(room, Places):
+        held = f"people held {after.others:.1f} lately, {room.kept} kept for them"
+        return f"no place is free for another: of {room.all} its chains may take {places}, {held}"
     parts = [
         f"of {room.cores:g} its chains may take {places * room.a_chain:.1f}",
         f"other lanes used {after.others:.1f} lately",
@@ -104,10 +107,7 @@ def _no_room(room: Processors, places: int, after: State) -> str:
     return f"no core is free for another: {', '.join(parts)}"
 
 
-def _when_it_grows(granted: Allowance, reading: Reading, rules: BalancerRules, after: State) -> Iterator[str]:
-    """Places of a quota need no calm minutes."""
-    if not isinstance(reading.room, Processors):
-        return
+def _when_it_grows(granted: Allowance, rules: BalancerRules, after: State) -> Iterator[str]:
     if granted.reason == "hot":
         yield f"grows again after {rules.calm_ticks} calm minutes"
     elif granted.reason == "calm" and 0 < after.calm < rules.calm_ticks:

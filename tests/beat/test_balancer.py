@@ -98,11 +98,22 @@ def test_it_leaves_a_reserve_of_cores_where_it_is_told_to() -> None:
 
 
 def test_quota_bound_work_takes_what_people_leave_of_the_places_less_the_reserve() -> None:
-    quiet = after(8, window=EVALS, cap=6, backlog=1, room=Places(10, 5, 0))
-    assert [places for places, _ in quiet] == [1, 2, 3, 4, 5, 5, 5, 5]
-    assert (quiet[4][1], quiet[5][1]) == ("calm", "free")
-    people = decide(reading(at(1), window=EVALS, backlog=1, room=Places(10, 5, 3)), State(places=5), RULES)
-    assert (people[0].places, people[0].reason) == (2, "free")
+    quiet = after(20, window=EVALS, cap=6, backlog=1, room=Places(10, 5, 0))
+    assert [places for places, _ in quiet[:3]] == [0, 0, 1]
+    assert quiet[-1] == (5, "calm"), "the cap is six"
+    people = {"window": EVALS, "backlog": 1, "room": Places(10, 5, 4)}
+    assert after(1, State(places=5, others=4), **people) == [(1, "free")]
+    assert after(30, State(places=5), **people)[-1] == (1, "calm")
+
+
+def test_people_who_come_and_go_within_minutes_do_not_turn_the_allowance_round() -> None:
+    """What they take at once, the quota gives them: it turns batch work away before it calls."""
+    state, found = State(places=4), []
+    for minute in range(60):
+        room = Places(10, 5, 2 * (minute % 2))
+        granted, state = decide(reading(at(1 + minute / 60), window=EVALS, cap=6, backlog=1, room=room), state, RULES)
+        found.append(granted.places)
+    assert set(found) == {4}
 
 
 @pytest.mark.parametrize("room", [QUIET, Processors(4, 4, 0), Places(10, 5, 8)])

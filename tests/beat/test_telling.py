@@ -60,14 +60,14 @@ def line(before: int, now: float, entry: Entry = ENTRY, calm: int = 9, **values:
             "04:46 at this pace, deadline 06:15",
         ),
         (
-            *(5, 2, {"backlog": 1, "cap": 6, "window": EVALS, "room": Places(10, 5, 3)}),
-            "held at 2 of 6: people hold 3 of 10 places, and 5 are kept for them; 1 rows are left, finishes 02:00 at "
-            "this pace, deadline 06:15",
+            *(5, 2, {"backlog": 1, "cap": 6, "window": EVALS, "room": Places(10, 5, 4)}),
+            "held at 3 of 6: people held 2.0 of 10 places lately, and 5 are kept for them; 1 rows are left, finishes "
+            "02:00 at this pace, deadline 06:15",
         ),
         (
-            *(4, 2, {"wait": ROW * 2, "backlog": 3_600, "cost": ROW, "cap": 6, "room": Places(10, 5, 0)}),
-            "held at 2 of 6: people waited 2.0 s for their jobs to start; 3,600 rows are left, finishes 02:30 at this "
-            "pace, deadline 06:15",
+            *(5, 2, {"backlog": 3_600, "cost": ROW, "cap": 6, "room": Places(10, 5, 1)}),
+            "at 5 of 6: no place is free for another: of 10 its chains may take 5, people held 0.5 lately, 5 kept for "
+            "them; 3,600 rows are left, finishes 02:12 at this pace, deadline 06:15",
         ),
         (1, 2, {"backlog": 0, "wait": ROW * 2}, "held at 0 of 4: people waited 2.0 s for their jobs to start; grows "
          "again after 3 calm minutes; nothing is left"),

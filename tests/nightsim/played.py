@@ -46,18 +46,23 @@ NOT_NICED = Guards(reserve=RULES.reserve, policy=DECIDED._replace(weight=1.0))
 
 @dataclass(frozen=True)
 class Played:
-    """The engine's figures, the waits of people, and what was allowed to chains, a minute each."""
+    """The engine's figures, the waits of people, and what was allowed to chains and to evals, a minute each."""
 
     out: np.ndarray
     waits: np.ndarray
     allowed: list[Allowance]
+    evals: list[Allowance]
 
     @property
     def turns(self) -> int:
-        """How often the allowance turned round."""
-        steps = np.sign(np.diff([0, *(granted.places for granted in self.allowed)]))
-        moves = steps[steps != 0]
-        return int(np.sum(moves[1:] != moves[:-1]))
+        """How often an entry's allowance turned round, of the one that did more often."""
+        return max(_turns(self.allowed), _turns(self.evals))
+
+
+def _turns(allowed: list[Allowance]) -> int:
+    steps = np.sign(np.diff([0, *(granted.places for granted in allowed)]))
+    moves = steps[steps != 0]
+    return int(np.sum(moves[1:] != moves[:-1]))
 
 
 def play(night: Drawn, policy: Policy, cores: int, guards: Guards = ALL) -> Played:
@@ -69,14 +74,16 @@ def play(night: Drawn, policy: Policy, cores: int, guards: Guards = ALL) -> Play
         night.ai_per_acct, night.ai_dur, night.ev_lat, night.rt_arr, night.rt_lat, night.probe_fail, night.probe_lies,
         night.cpu_page, read, allowed, out, waits,
     )  # fmt: skip
-    ai, evals, granted = State(), State(), []
+    ai, evals = State(), State()
+    of_both: tuple[list[Allowance], list[Allowance]] = [], []
     for minute, _ in enumerate(minutes):
         reading = _reading(read, _MIDNIGHT + timedelta(minutes=minute), cores, guards)
         of_ai, ai = decide(reading, ai, guards.rules)
         of_evals, evals = decide(_of_evals(read, reading, guards), evals, guards.rules)
         allowed[0], allowed[1] = of_ai.places, of_evals.places
-        granted.append(of_ai)
-    return Played(out, waits, granted)
+        of_both[0].append(of_ai)
+        of_both[1].append(of_evals)
+    return Played(out, waits, *of_both)
 
 
 def _reading(read: np.ndarray, now: datetime, cores: int, guards: Guards) -> Reading:
