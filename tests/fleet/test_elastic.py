@@ -51,11 +51,23 @@ def test_chains_drain_the_backlog_chunk_after_chunk_and_end_with_it(house: Elast
     assert house.most_at_once <= 2
 
 
-@pytest.mark.parametrize(("early", "why"), [(True, "its chunk ended early"), (False, "nothing left")])
+@pytest.mark.parametrize(
+    ("early", "lost", "why"),
+    [
+        (True, False, "its chunk ended early"),
+        (False, True, "another delivery of its message has its row, and goes on"),
+        (False, False, "nothing left"),
+    ],
+)
 def test_a_chain_whose_chunk_ended_early_says_so_and_is_counted_and_what_its_rows_cost_is_not(
-    house: ElasticHouse, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], early: bool, why: str
+    house: ElasticHouse,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    early: bool,
+    lost: bool,
+    why: str,
 ) -> None:
-    monkeypatch.setattr(house, "work", lambda size: Did(False, 2, early=early))
+    monkeypatch.setattr(house, "work", lambda size: Did(False, 2, early, lost))
     house.lease(1)
     seed(house.broker, ENTRY, 1)
     house.start()
