@@ -136,6 +136,7 @@ class Balancing:
             return
         if self._epoch != self._leader.epoch:
             self._states, self._written, self._epoch = {}, {}, self._leader.epoch
+            self._observer.begin_anew()
         fleet, names = self._observer.look(), [entry.name for entry in self._entries]
         held = holds(self._broker, names, self._client, fleet.now)
         paused = by_hand.paused(self._client, self._broker.namespace, names)

@@ -271,6 +271,24 @@ def test_chunks_that_ended_early_since_the_minute_before_are_told_and_no_end_is_
     assert "its chunks end early: nobody answers" in last.text and "finishes" not in last.text
 
 
+@pytest.mark.parametrize("why", ["switched off", "another led"])
+def test_chunks_that_ended_early_while_it_did_not_decide_are_not_told(balance: Balance, why: str) -> None:
+    balance.minutes(1, range(3))
+    if why == "switched off":
+        switch(balance.broker, False, [ELASTIC.name], **BY)
+        balance.minute(1, 3)
+    balance.client.hincrby(keys.measures(balance.broker.namespace, ELASTIC.name), "early", 9)
+    if why == "switched off":
+        switch(balance.broker, True, [ELASTIC.name], **BY)
+    else:
+        balance.leader.epoch = balance.client.incr(keys.epoch(balance.broker.namespace))  # elected again
+    balance.minutes(1, range(4, 6))
+    balance.client.hincrby(keys.measures(balance.broker.namespace, ELASTIC.name), "early", 2)
+    balance.minute(1, 6)
+    early = {one.at.minute: one.numbers["ended_early"] for one in balance.decided()}
+    assert (early[4], early[6]) == (0, 2)
+
+
 def test_a_backlog_that_cannot_be_counted_makes_that_entry_blind_and_is_said_once(
     balance: Balance, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
