@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import timedelta
@@ -451,6 +452,18 @@ def test_while_the_servers_clock_is_doubted_nobody_decides_and_no_lease_is_left(
     heard(then, then, then)
     assert balance.minute(4, 31) == "4 calm"
     assert balance.lease()["places"] == 4
+
+
+def test_while_the_clock_is_doubted_who_was_deposed_meanwhile_leaves_its_successors_lease(
+    balance: Balance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    balance.minutes(1, range(3))
+    before = balance.lease()
+    balance.client.set(keys.leader(balance.broker.namespace), "another")
+    monkeypatch.setattr(Now, "doubt", "the clock of Redis jumped")
+    balance.balancing.tick()
+    time.sleep(0.01)
+    assert balance.lease() == before
 
 
 def test_a_hold_is_over_at_its_instant_by_the_fleets_clock_though_its_key_stands(balance: Balance) -> None:
