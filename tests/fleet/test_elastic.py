@@ -14,7 +14,8 @@ import pytest
 
 from fleet import Entry, by_hand, wire
 from fleet import app as application
-from fleet.allowance import allowance, hold, read, release
+from fleet.allowance import allowance, read
+from fleet.balance_by_hand import hold, release
 from fleet.broker import FleetBroker, dead, keys
 from fleet.broker.reaper import reap
 from fleet.chains import living, seed
@@ -347,7 +348,7 @@ def test_a_persons_hold_stands_whoever_decides_and_when_nobody_does(house: Elast
     house.until_idle()
     assert house.chunks == {}
     assert allowance(house.broker, ENTRY, clock.now()).reason == "held"
-    assert release(house.broker, ENTRY.name) is not None
+    assert release(house.broker, ENTRY, **BY) is not None
     seed(house.broker, ENTRY, 4)
     house.until_idle()
     assert house.backlog == 0
@@ -392,7 +393,7 @@ def test_a_pause_outlasts_a_hold_and_a_paused_entry_that_is_fired_does_one_chunk
     it_is(4)
     by_hand.pause(house.broker, ENTRY.name, **BY)
     hold(house.broker, ENTRY, tonight(5), **BY)
-    assert release(house.broker, ENTRY.name) is not None
+    assert release(house.broker, ENTRY, **BY) is not None
     assert allowance(house.broker, ENTRY, clock.now()).reason == "paused"
     house.start()
     house.actor.send()
