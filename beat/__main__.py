@@ -82,7 +82,7 @@ def _export(app: App, broker: FleetBroker, client: redis.Redis) -> None:
         quotas=lambda: (
             read
             for one in app.quotas
-            for held in [quota.usage(broker, one)]
+            for held in [quota.usage(broker, one, client)]
             for read in read_gauges.of_quota(one.name, one.places, people=held.people, batch=held.batch)
         ),
     )

@@ -137,6 +137,7 @@ class Balancing:
             return
         if self._epoch != self._leader.epoch:
             self._states, self._written, self._epoch = {}, {}, self._leader.epoch
+            self._observer.begin_anew()
         fleet, names = self._observer.look(), [entry.name for entry in self._entries]
         held = holds(self._broker, names, self._client, fleet.now)
         paused = by_hand.paused(self._client, self._broker.namespace, names)
@@ -153,10 +154,14 @@ class Balancing:
                 self._see(minute.entry, f"its allowance cannot be set: {error!r}")
 
     def _take_leases(self) -> None:
-        """Have the cron slots' levels stand at once; by the right of who sets leases, so by one that lapses."""
+        """Have the cron slots' levels stand at once; by the script that sets leases, so by one that lapses, and so that
+        who was deposed meanwhile takes none of its successor's."""
         self._epoch = 0
         for entry in self._entries:
-            self._client.set(keys.allowance(self._broker.namespace, entry.name), _NO_LEASE, px=1)
+            with suppress(redis.ResponseError):  # of a key of its own: nothing is set of it either
+                self._allow(
+                    keys=self._keys(entry), args=[self._leader.token, self._leader.epoch, _NO_LEASE, 1, DECISIONS_KEPT]
+                )
 
     def _minute(self, entry: Entry, fleet: Fleet, stopped: Hold | Pause | None) -> _Minute:
         counted = True

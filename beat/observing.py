@@ -63,7 +63,12 @@ class Observer:
         self._broker, self._client, self._rules = broker, client, rules
         self.cores = rules.cores or float(_own_cores())
         self._learned: dict[str, tuple[timedelta, float]] = {}  # entry -> cost of a row, share of a core
-        self._measures: dict[str, Mapping[str, int]] = {}
+        self._measures: dict[str, dict[str, int]] = {}
+
+    def begin_anew(self) -> None:
+        """Leave out the chunks that ended early while somebody else decided, or nobody: they say nothing of now."""
+        for told in self._measures.values():
+            told.pop("early", None)
 
     def look(self) -> Fleet:
         """One look at the fleet."""
@@ -165,10 +170,11 @@ class Observer:
         return max((age for age in ages if age is not None), default=timedelta(0))
 
     def _took(self, entry: Entry) -> dict[str, int]:
-        """What its chunks took since the last look; at the first one in all, but of how many ended early nothing."""
+        """What its chunks took since the last look; at the first one in all. Of how many ended early nothing at the
+        first one, nor at the first since it began anew."""
         found: Any = self._client.hgetall(keys.measures(self._broker.namespace, entry.name))
-        told = {name.decode(): int(value) for name, value in found.items()}
-        before = self._measures.get(entry.name, {"early": told.get("early", 0)})
+        told = {"early": 0} | {name.decode(): int(value) for name, value in found.items()}
+        before = {"early": told["early"]} | self._measures.get(entry.name, {})
         self._measures[entry.name] = told
         if any(told.get(name, 0) < value for name, value in before.items()):
             before = {}

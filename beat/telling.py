@@ -42,6 +42,7 @@ def numbers(granted: Allowance, before: int, reading: Reading, rules: BalancerRu
         "ended_early": reading.ended_early,
         "deadline": reading.window.deadline.isoformat(),
         "finishes": None if done is None else done.isoformat(),
+        **({"until": granted.leased_until.isoformat()} if granted.reason == "held" and granted.leased_until else {}),
     }
 
 

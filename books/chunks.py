@@ -67,6 +67,11 @@ class Chunk:
         """Whether it ended since nobody answers; where its row went to another delivery, that one goes on."""
         return any(map(passes, self.away))
 
+    @property
+    def lost(self) -> bool:
+        """Whether it ended since its row went to another delivery."""
+        return bool(self.away) and not self.early
+
     def do(self, next_row: Callable[[], T | None], work: Callable[[T], object]) -> Did:
         """Take and do rows; says whether another chunk has anything to do now, and how many rows this one did.
 
@@ -86,7 +91,7 @@ class Chunk:
         for error in self.away:
             _park(error)
             log.info("chunk_ended_early", backlog=self.name, because=f"{error}")
-        return Did(self._enough and not self.away, swept.processed - len(self.away), self.early)
+        return Did(self._enough and not self.away, swept.processed - len(self.away), self.early, self.lost)
 
     def _rows(self, next_row: Callable[[], T | None]) -> Iterator[T]:
         began, budget = clock.now(), deadline.remaining()

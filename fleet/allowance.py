@@ -28,7 +28,7 @@ from fleet import wire
 from fleet.broker import FleetBroker, keys
 from fleet.clock import clock
 from fleet.declarations import Entry
-from fleet.errors import DeclarationInvalid, NotDeclared
+from fleet.errors import NotDeclared
 from fleet.logs import get_logger
 from fleet.window import level, window
 
@@ -72,7 +72,8 @@ class Decision:
     """An allowance that was decided at an instant, under a leader's epoch; `text` says it to a person.
 
     `numbers` is what it was decided by: `before`, `backlog`, `cost` (seconds a row), `needs` (chains that the deadline
-    needs), `wait` (seconds), `free`, `ended_early` (chunks), `finishes` (ISO 8601, or None).
+    needs), `wait` (seconds), `free`, `ended_early` (chunks), `finishes` (ISO 8601, or None); and `until` (ISO 8601) of
+    a hold. Of epoch 0 is what a person's act left allowed (`fleet.balance_by_hand`); it has `until` alone.
     """
 
     at: datetime
@@ -82,6 +83,11 @@ class Decision:
     text: str
     epoch: int
     numbers: dict[str, Any]
+
+    @property
+    def until(self) -> datetime | None:
+        """Until when it stands where nothing follows; None where that is not known."""
+        return _instant(told) if (told := self.numbers.get("until")) else None
 
 
 @dataclass(frozen=True)
@@ -122,13 +128,24 @@ def allowances(
     elastic = list(entries)
     if not elastic:
         return []
+    found = standing(broker, elastic, client)
+    return [(entry, read(entry, now, *raw)) for entry, raw in zip(elastic, found, strict=True)]
+
+
+def standing(
+    broker: FleetBroker, entries: Sequence[Entry], client: redis.Redis | None = None
+) -> list[tuple[bytes | None, bytes | None, bytes | None]]:
+    """Lease, hold and pause of each of these entries, as `read` takes them. Raises what redis-py raises."""
     with (client or broker.client).pipeline(transaction=False) as pipe:
-        ask(pipe, broker.namespace, elastic)
+        ask(pipe, broker.namespace, entries)
         values, paused = pipe.execute()
-    return [
-        (entry, read(entry, now, lease, held, pause))
-        for entry, lease, held, pause in zip(elastic, values[::2], values[1::2], paused, strict=True)
-    ]
+    return list(zip(values[::2], values[1::2], paused, strict=True))
+
+
+def leased(broker: FleetBroker, entries: Sequence[Entry]) -> set[str]:
+    """The entries among these of which somebody decided within a lease. Raises what redis-py raises."""
+    found = zip(entries, standing(broker, entries), strict=True) if entries else ()
+    return {entry.name for entry, (lease, *_) in found if _decided(lease) is not None}
 
 
 def ask(pipe: Pipeline, namespace: str, entries: Sequence[Entry]) -> None:
@@ -166,32 +183,6 @@ def last_decisions(broker: FleetBroker, entry: str, most: int) -> list[Decision]
     return [decision for _, row in rows if (decision := _decision(entry, row)) is not None]
 
 
-def hold(broker: FleetBroker, entry: Entry, until: datetime, *, by: str, because: str) -> Hold | None:
-    """Let no chain of an entry begin another chunk until an instant; returns the hold that stood before.
-
-    Raises `DeclarationInvalid` for an instant that has passed or lies behind `Window.holdable_until`.
-    """
-    now = clock.now()
-    night = window(entry, now)
-    last = night.holdable_until(now)
-    what = "deadline" if last == night.deadline else "night's end"
-    if not now < until <= last:
-        raise DeclarationInvalid(
-            f"{entry.name} can be held from now ({now:%H:%M} UTC) to its {what}, {last:%Y-%m-%d %H:%M} UTC "
-            f"at the latest; not until {until:%Y-%m-%d %H:%M}: what is left by then could not be done any more."
-        )
-    told = {"by": by, "at": now.isoformat(), "until": until.isoformat(), "because": because}
-    lasts = wire.duration_ms(max(clock.to_real(until - now), timedelta(milliseconds=50)))
-    before: Any = broker.client.set(keys.hold(broker.namespace, entry.name), json.dumps(told), px=lasts, get=True)
-    return _hold(before)
-
-
-def release(broker: FleetBroker, entry: str) -> Hold | None:
-    """End a person's hold on an entry; returns it, None if there was none."""
-    before: Any = broker.client.getdel(keys.hold(broker.namespace, entry))
-    return _hold(before)
-
-
 def holds(
     broker: FleetBroker, entries: Iterable[str], client: redis.Redis | None = None, now: datetime | None = None
 ) -> dict[str, Hold]:
@@ -200,24 +191,8 @@ def holds(
     if not names:
         return {}
     found: Any = (client or broker.client).mget([keys.hold(broker.namespace, name) for name in names])
-    told = ((name, _hold(raw)) for name, raw in zip(names, found, strict=True))
+    told = ((name, hold_of(raw)) for name, raw in zip(names, found, strict=True))
     return {name: held for name, held in told if held is not None and not _over(held.until, at)}
-
-
-def switch(broker: FleetBroker, on: bool, entries: Iterable[str], *, by: str, because: str) -> Off | None:
-    """Have the balancer decide, or not: then every entry is at its cron slot's level. Returns how it was off before."""
-    before = switched_off(broker)
-    ns = broker.namespace
-    if on:
-        broker.client.delete(keys.balance_off(ns))
-        return before
-    told = json.dumps({"by": by, "at": clock.now().isoformat(), "because": because})
-    with broker.client.pipeline(transaction=True) as pipe:
-        pipe.set(keys.balance_off(ns), told)
-        for name in entries:
-            pipe.delete(keys.allowance(ns, name))
-        pipe.execute()
-    return before
 
 
 def switched_off(broker: FleetBroker, client: redis.Redis | None = None) -> Off | None:
@@ -265,7 +240,8 @@ def _decision(entry: str, row: dict[bytes, bytes]) -> Decision | None:
         return None
 
 
-def _hold(raw: bytes | None) -> Hold | None:
+def hold_of(raw: bytes | None) -> Hold | None:
+    """A hold as it stands in Redis; None where none does."""
     if raw is None:
         return None
     told = _json(raw)

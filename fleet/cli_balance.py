@@ -12,7 +12,7 @@ from zoneinfo import ZoneInfo
 
 import typer
 
-from fleet import allowance, audit
+from fleet import allowance, audit, balance_by_hand
 from fleet.app import App, process_broker
 from fleet.clock import clock
 from fleet.declarations import Entry
@@ -73,7 +73,7 @@ def hold(
     ends = _instant(declared, until)
     after = f"held until {ends:%Y-%m-%d %H:%M} UTC"
     with audit.noting(process_broker(), who=who, what="hold", subject=entry, because=because) as note:
-        before = allowance.hold(process_broker(), declared, ends, by=who, because=because)
+        before = balance_by_hand.hold(process_broker(), declared, ends, by=who, because=because)
         was = f"held until {before.until:%H:%M} UTC by {before.by}" if before else "not held"
         note.before, note.after = was, after
     typer.echo(f"{entry} is {after}; chunks that run end by themselves. `fleet balance release {entry}` ends the hold.")
@@ -85,7 +85,7 @@ def release(context: typer.Context, entry: EntryArgument, because: BecauseOption
     declared = _entry(context, entry, because)
     who = by or audit.own_user()
     with audit.noting(process_broker(), who=who, what="release", subject=entry, because=because) as note:
-        before = allowance.release(process_broker(), declared.name)
+        before = balance_by_hand.release(process_broker(), declared, by=who, because=because)
         if before is None:
             typer.echo(f"{entry} was not held.")
             raise typer.Exit(1)
@@ -117,10 +117,10 @@ def _require(because: str) -> None:
 def _switched(context: typer.Context, on: bool, because: str, by: str | None) -> allowance.Off | None:
     app = _open(context)
     _require(because)
-    entries = [entry.name for entry in app.schedule if entry.elastic is not None]
+    entries = [entry for entry in app.schedule if entry.elastic is not None]
     who, after = by or audit.own_user(), "on" if on else "off"
     with audit.noting(process_broker(), who=who, what="balance", subject=after, because=because) as note:
-        before = allowance.switch(process_broker(), on, entries, by=who, because=because)
+        before = balance_by_hand.switch(process_broker(), on, entries, by=who, because=because)
         note.before, note.after = "off" if before else "on", after
     return before
 

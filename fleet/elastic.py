@@ -45,18 +45,21 @@ log = get_logger(__name__)
 
 _SCHEDSTAT = Path("/proc/thread-self/schedstat")  # ns on a core, ns ready and waiting for one, times on one
 _OF_A_CALL = 100  # rows, outside a worker
+_LOST = "another delivery of its message has its row, and goes on"
 _MEASURED_FOR = 86_400  # seconds that an entry's measures stand behind its last chunk
 
 
 class Did(NamedTuple):
     """What a chunk did that may have ended before its size: whether more is left, and how many rows; true if more.
 
-    `early` if it ended with rows left since nobody answers for them, and more chains would not help; `more` is false.
+    `early` if it ended with rows left since nobody answers for them, and more chains would not help; `lost` if it ended
+    since another delivery of its message has its row, and goes on. Of both `more` is false.
     """
 
     more: bool
     rows: int
     early: bool = False
+    lost: bool = False
 
     def __bool__(self) -> bool:
         return self.more
@@ -126,7 +129,7 @@ def _of_chain(
         return
     did, told = _measured(broker, entry, work, number)
     if not did.more:
-        why = "its chunk ended early" if did.early else "nothing left"
+        why = "its chunk ended early" if did.early else _LOST if did.lost else "nothing left"
         log.info("chain_ended", entry=entry.name, chain=number, reason=why)
     elif _may(entry, message, number, told):
         _go_on(broker, entry, message)

@@ -15,7 +15,7 @@ from datetime import date, datetime
 from zoneinfo import ZoneInfo
 
 from fleet import by_hand, entry_runs, ledger, readings
-from fleet.allowance import decisions
+from fleet.allowance import decisions, leased
 from fleet.app import App
 from fleet.broker import FleetBroker
 from fleet.clock import clock
@@ -59,12 +59,14 @@ def tonight(app: App, broker: FleetBroker, now: datetime | None = None) -> Timel
     runs = {
         entry.name: entry_runs.settled(entry_runs.read(broker, entry.name, night.begins), now) for entry in app.schedule
     }
+    elastic = [entry for entry in app.schedule if entry.elastic]
     recorded = Recorded(
         lines,
         runs,
-        {entry.name: decisions(broker, entry.name, night.begins) for entry in app.schedule if entry.elastic},
+        {entry.name: decisions(broker, entry.name, night.begins) for entry in elastic},
         by_hand.paused(broker.client, broker.namespace),
         loads(app, broker, night),
+        leased(broker, elastic),
     )
     seen = {entry.name: _seen(broker, entry) for entry in app.schedule}
     return timeline(known(app, seen), recorded, night, now)

@@ -29,8 +29,8 @@ from books.night.plan import ACCOUNTS, EVENING, Plan
 from books.night.report import Line, Report
 from books.night.world import World, sandbox
 from books.seeding import Expected
-from fleet import allowance, logs, probe
 from fleet import app as application
+from fleet import balance_by_hand, logs, probe
 from fleet import clock as clocks
 from fleet.app import App
 from fleet.broker import FleetBroker
@@ -72,10 +72,10 @@ def play(plan: Plan, console: Console, picture: Path | None = None) -> Report:
             volumes = {"backlog": plan.backlog, "submissions": plan.submissions, "evals": plan.evals}
             expected = fill(plan.folder / "inbox", seed=plan.seed, today=EVENING.date(), **volumes)
             if not plan.balance:
-                allowance.switch(
+                balance_by_hand.switch(
                     application.process_broker(),
                     on=False,
-                    entries=[entry.name for entry in app.schedule if entry.elastic],
+                    entries=[entry for entry in app.schedule if entry.elastic],
                     by="the night",
                     because="it is played without a balancer",
                 )

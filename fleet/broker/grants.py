@@ -141,6 +141,7 @@ _ACT: Grants = {
     "hold": "GETDEL SET",
     "balance_off": "DEL SET",
     "allowance": "DEL",
+    "decisions": "XADD",
     "audit": "XADD",
     "quota": "ZREMRANGEBYSCORE",
 }

@@ -6,7 +6,7 @@ window is over, and says so. Slots later than the last verdict and earlier than 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from itertools import islice, takewhile
@@ -42,13 +42,17 @@ class Known:
 
 @dataclass(frozen=True)
 class Recorded:
-    """What is on record of a night, by entry; `loads` by lane. Runs are `settled`, all else as it was read."""
+    """What is on record of a night, by entry; `loads` by lane. Runs are `settled`, all else as it was read.
+
+    `leased` are the entries of which a lease stands now.
+    """
 
     ledger: Mapping[str, Sequence[LedgerLine]] = field(default_factory=dict)
     runs: Mapping[str, Sequence[Run]] = field(default_factory=dict)
     decisions: Mapping[str, Sequence[Decision]] = field(default_factory=dict)
     pauses: Mapping[str, Pause] = field(default_factory=dict)
     loads: Mapping[str, Sequence[Load]] = field(default_factory=dict)
+    leased: Collection[str] = ()
 
 
 def timeline(known: Iterable[Known], recorded: Recorded, night: Night, now: datetime | None) -> Timeline:
@@ -125,7 +129,10 @@ def _segments(one: Known, recorded: Recorded, night: Night, now: datetime | None
 def _allowed(one: Known, recorded: Recorded, night: Night, now: datetime | None) -> tuple[Step, ...]:
     if one.entry.elastic is None or now is None:
         return ()
-    return steps(one.entry, recorded.decisions.get(one.entry.name, ()), night, now)
+    name = one.entry.name
+    paused = list(_paused(recorded.ledger.get(name, ()), recorded.pauses.get(name), night))
+    decisions, leased = recorded.decisions.get(name, ()), name in recorded.leased
+    return steps(one.entry, decisions, night, now, leased=leased, paused=paused)
 
 
 def _ran(runs: Sequence[Run], now: datetime, join: timedelta | None) -> Iterable[Segment]:

@@ -1,7 +1,11 @@
 """Elastic work in a timeline: its windows, and what it was allowed when. Pure.
 
-A decision is said anew every ten minutes, changed or not, and is a lease: where none was said for longer, nobody
-decided, and the cron slot's level held.
+A decision is said anew every ten minutes, changed or not, and is a lease: where none followed for longer, it is shown
+for as long as its lease, and then the cron slot's level. What a person did stands among the decisions, and is of epoch
+0: a hold stands until its end whoever decides, and with the balancer off the level holds until the next decision.
+
+Not guaranteed: when somebody who decided was gone, where none followed; the lease may have been renewed for ten minutes
+more. A gap that a decision ended before the next was due is not seen.
 """
 
 from __future__ import annotations
@@ -15,8 +19,10 @@ from fleet.declarations import Entry
 from fleet.timeline.model import Night, Segment, Step
 from fleet.window import Window, elastic_of, window
 
-STANDS = timedelta(minutes=11) + LEASE  # night time after which a decision that was not said again has lapsed
-_LAPSED, _NOBODY = "lapsed", "nobody decided, so the cron slot's level held"
+STANDS = timedelta(minutes=11) + LEASE  # night time within which a decision that was renewed is followed by one
+_LAPSED, _BY_HAND = "lapsed", "by hand"
+_NOBODY = "nobody decided, so the cron slot's level held"
+_NO_MORE = "no decision followed: the lease was renewed for ten minutes at most, then the cron slot's level held"
 
 
 def windows(entry: Entry, night: Night) -> Iterator[Window]:
@@ -28,42 +34,88 @@ def windows(entry: Entry, night: Night) -> Iterator[Window]:
         at = of_night.closes
 
 
-def steps(entry: Entry, decisions: Sequence[Decision], night: Night, now: datetime) -> tuple[Step, ...]:
-    """The allowance over time until now: one step from one change of places or reason to the next."""
-    pieces = list(_decided(decisions, now))
+def steps(
+    entry: Entry,
+    decisions: Sequence[Decision],
+    night: Night,
+    now: datetime,
+    *,
+    leased: bool = False,
+    paused: Sequence[Segment] = (),
+) -> tuple[Step, ...]:
+    """The allowance over time until now: one step from one change of places or reason to the next.
+
+    `leased` if a lease stands now; `paused` is where a person had it paused.
+    """
+    pieces = list(_decided(decisions, now, leased))
     for of_night in windows(entry, night):
-        pieces += _undecided(entry, of_night, pieces, min(now, of_night.closes))
+        pieces += _undecided(entry, of_night, pieces, decisions, paused, min(now, of_night.closes))
     found: list[Step] = []
     for piece in sorted(pieces, key=lambda piece: piece.begins):
         begins, ends = max(piece.begins, night.begins), min(piece.ends, night.ends)
         last = found[-1] if found else None
         if begins >= ends:
             continue
-        if last is not None and (last.places, last.reason, last.ends) == (piece.places, piece.reason, begins):
+        if last is not None and last.ends == begins and _same(last, piece):
             found[-1] = Step(last.begins, ends, last.places, last.reason, last.text)
         else:
             found.append(Step(begins, ends, piece.places, piece.reason, piece.text))
     return tuple(found)
 
 
-def _decided(decisions: Sequence[Decision], now: datetime) -> Iterator[Step]:
+def _same(last: Step, piece: Step) -> bool:
+    if (last.places, last.reason) != (piece.places, piece.reason):
+        return False
+    return piece.reason != _BY_HAND or last.text == piece.text
+
+
+def _decided(decisions: Sequence[Decision], now: datetime, leased: bool) -> Iterator[Step]:
     """Each decision until the next one, until it lapsed, or until now."""
     for number, one in enumerate(decisions):
-        following = decisions[number + 1].at if number + 1 < len(decisions) else now
-        ends = min(following, one.at + STANDS, now)
-        if one.at < ends and one.reason != "closed":
+        last = number + 1 == len(decisions)
+        following = now if last else decisions[number + 1].at
+        again = leased if last else following <= one.at + STANDS
+        ends = min(following, one.until or one.at + (STANDS if again else LEASE), now)
+        if one.at < ends and one.reason != "closed" and not _leaves_level(one):
             yield Step(one.at, ends, one.places, one.reason, one.text)
 
 
-def _undecided(entry: Entry, of_night: Window, decided: Sequence[Step], until: datetime) -> Iterator[Step]:
-    """Where nobody decided within a window until an instant: the cron slot's level."""
+def _undecided(
+    entry: Entry,
+    of_night: Window,
+    decided: Sequence[Step],
+    decisions: Sequence[Decision],
+    paused: Sequence[Segment],
+    until: datetime,
+) -> Iterator[Step]:
+    """Where nobody decided within a window until an instant: the cron slot's level, and none where it was paused."""
     cap = elastic_of(entry).cap
-    edges = {of_night.opens, of_night.slot, of_night.day, until}
+    edges = {of_night.opens, of_night.slot, of_night.day, until} | {one.at for one in decisions}
     edges |= {edge for step in decided for edge in (step.begins, step.ends)}
+    edges |= {edge for one in paused for edge in (one.begins, one.ends)}
     inside = sorted(edge for edge in edges if of_night.opens <= edge <= until)
     for begins, ends in pairwise(inside):
-        if not any(step.begins <= begins < step.ends for step in decided):
-            yield Step(begins, ends, of_night.level(cap, begins), _LAPSED, _NOBODY)
+        if any(step.begins <= begins < step.ends for step in decided):
+            continue
+        stopped = [one for one in paused if one.begins <= begins < one.ends]
+        if stopped:
+            yield Step(begins, ends, 0, "paused", stopped[-1].note)
+        else:
+            yield Step(begins, ends, of_night.level(cap, begins), *_why(decisions, begins))
+
+
+def _why(decisions: Sequence[Decision], at: datetime) -> tuple[str, str]:
+    """Why the cron slot's level held: by a person's act, or since whoever decided last did so no more."""
+    before = [one for one in decisions if one.at <= at and not (one.epoch == 0 and one.until)]
+    last = before[-1] if before else None
+    if last is None or _leaves_level(last):
+        return (_LAPSED, _NOBODY) if last is None else (_BY_HAND, last.text)
+    return _LAPSED, _NO_MORE if at < last.at + STANDS else _NOBODY
+
+
+def _leaves_level(one: Decision) -> bool:
+    """Whether it is a person's act that left the cron slot's level: what that is goes by the clock."""
+    return one.epoch == 0 and one.reason in ("blind", "closed")
 
 
 def released(allowed: Sequence[Step]) -> Iterator[Segment]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import timedelta
@@ -19,7 +20,8 @@ from beat.balancing import Balancing
 from beat.leader import Leader
 from beat.now import Now
 from fleet import Entry, Lane, by_hand, readings, wire
-from fleet.allowance import Decision, allowance, decisions, hold, release, switch
+from fleet.allowance import Decision, allowance, decisions
+from fleet.balance_by_hand import hold, release, switch
 from fleet.broker import FleetBroker, keys
 from fleet.broker.connection import client_from
 from fleet.clock import Night, clock
@@ -136,21 +138,44 @@ def test_where_the_lease_has_lapsed_the_next_leader_begins_at_the_cron_slots_lev
 
 def test_switched_off_it_decides_nothing_and_the_cron_slots_level_holds_at_once(balance: Balance) -> None:
     balance.minutes(1, range(6))
-    assert switch(balance.broker, False, [ELASTIC.name], **BY) is None
+    assert switch(balance.broker, False, [ELASTIC], **BY) is None
     assert allowance(balance.broker, ELASTIC, clock.now()).fallback
     assert balance.minute(1, 6) == "0 blind"
     assert balance.minute(4, 0) == "4 blind"
-    off = switch(balance.broker, True, [ELASTIC.name], **BY)
+    off = switch(balance.broker, True, [ELASTIC], **BY)
     assert off is not None
     assert (off.by, off.because) == ("ann", BY["because"])
     assert balance.minute(4, 1) == "4 calm"
+
+
+def test_what_a_person_does_is_written_down_beside_what_was_decided(balance: Balance) -> None:
+    balance.minutes(1, range(6))
+    entries = [ELASTIC]
+    switch(balance.broker, False, entries, **BY)
+    hold(balance.broker, ELASTIC, tonight(3), **BY)
+    switch(balance.broker, True, entries, by="bob", because="the bank is done")
+    switch(balance.broker, True, entries, by="bob", because="it was on already")
+    balance.minute(1, 6)
+    assert balance.decided()[-1].until == tonight(3)
+    release(balance.broker, ELASTIC, by="bob", because="the bank is done")
+    balance.minute(1, 7)
+    level, held = "; nobody decides, so the cron slot's level holds", f"held by ann until 03:00 UTC: {BY['because']}"
+    assert [(one.places, one.reason, one.text) for one in balance.decided()[5:-1]] == [
+        (0, "blind", f"the balancer was switched off by ann: {BY['because']}{level}"),
+        (0, "held", held),
+        (0, "blind", f"the balancer was switched on by bob: the bank is done{level}"),
+        (0, "held", held),
+        (0, "held", held),
+        (0, "held", "released by bob: the bank is done"),  # by the lease, until the next minute
+    ]
+    assert [one.epoch for one in balance.decided()[4:]] == [1, 0, 0, 0, 0, 1, 0, 1]
 
 
 def test_switched_off_between_the_look_and_the_lease_it_sets_nothing(
     balance: Balance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def switched_off_meanwhile() -> int:
-        switch(balance.broker, False, [ELASTIC.name], **BY)
+        switch(balance.broker, False, [ELASTIC], **BY)
         return 100
 
     monkeypatch.setattr(counted, "instead", switched_off_meanwhile)
@@ -163,7 +188,7 @@ def test_a_person_holds_an_entry_whoever_decides_and_its_release_begins_from_not
     hold(balance.broker, ELASTIC, tonight(3), **BY)
     assert balance.minute(1, 6) == "0 held"
     assert balance.decided()[-1].text == f"held by ann until 03:00 UTC: {BY['because']}"
-    assert release(balance.broker, ELASTIC.name) is not None
+    assert release(balance.broker, ELASTIC, **BY) is not None
     assert balance.minutes(1, range(7, 11)) == ["0 calm", "0 calm", "1 calm", "2 calm"]
 
 
@@ -297,6 +322,24 @@ def test_chunks_that_ended_early_since_the_minute_before_are_told_and_no_end_is_
     last = balance.decided()[-1]
     assert (last.places, last.numbers["ended_early"], last.numbers["cost"]) == (2, 2, 0.1)
     assert "its chunks end early: nobody answers" in last.text and "finishes" not in last.text
+
+
+@pytest.mark.parametrize("why", ["switched off", "another led"])
+def test_chunks_that_ended_early_while_it_did_not_decide_are_not_told(balance: Balance, why: str) -> None:
+    balance.minutes(1, range(3))
+    if why == "switched off":
+        switch(balance.broker, False, [ELASTIC], **BY)
+        balance.minute(1, 3)
+    balance.client.hincrby(keys.measures(balance.broker.namespace, ELASTIC.name), "early", 9)
+    if why == "switched off":
+        switch(balance.broker, True, [ELASTIC], **BY)
+    else:
+        balance.leader.epoch = balance.client.incr(keys.epoch(balance.broker.namespace))  # elected again
+    balance.minutes(1, range(4, 6))
+    balance.client.hincrby(keys.measures(balance.broker.namespace, ELASTIC.name), "early", 2)
+    balance.minute(1, 6)
+    early = {one.at.minute: one.numbers.get("ended_early") for one in balance.decided()}
+    assert (early[4], early[6]) == (0, 2)
 
 
 def test_a_backlog_that_cannot_be_counted_makes_that_entry_blind_and_is_said_once(
@@ -461,6 +504,18 @@ def test_while_the_servers_clock_is_doubted_nobody_decides_and_no_lease_is_left(
     heard(then, then, then)
     assert balance.minute(4, 31) == "4 calm"
     assert balance.lease()["places"] == 4
+
+
+def test_while_the_clock_is_doubted_who_was_deposed_meanwhile_leaves_its_successors_lease(
+    balance: Balance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    balance.minutes(1, range(3))
+    before = balance.lease()
+    balance.client.set(keys.leader(balance.broker.namespace), "another")
+    monkeypatch.setattr(Now, "doubt", "the clock of Redis jumped")
+    balance.balancing.tick()
+    time.sleep(0.01)
+    assert balance.lease() == before
 
 
 def test_a_hold_is_over_at_its_instant_by_the_fleets_clock_though_its_key_stands(balance: Balance) -> None:

@@ -8,15 +8,19 @@ import sys
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 import pytest
+import redis
 from prometheus_client.parser import text_string_to_metric_families
 
+from beat.__main__ import _export
 from config.lanes import LANES
-from fleet import metrics, readings
+from fleet import metrics, read_gauges, readings
 from fleet.allowance import Reason
 from fleet.app import load, process_broker
+from fleet.broker import FleetBroker
+from fleet.settings import Settings
 from tests.conftest import ROOT, Environment
 from tests.waiting import wait_until
 
@@ -33,6 +37,18 @@ def log(environment: Environment, tmp_path: Path) -> Iterator[Path]:
     ):
         yield path
         process.terminate()
+
+
+def test_a_scrape_asks_over_a_client_of_its_own_alone(
+    monkeypatch: pytest.MonkeyPatch, redis_url: str, namespace: str
+) -> None:
+    sources: dict[str, Any] = {}
+    monkeypatch.setattr(read_gauges, "export", lambda **given: sources.update(given))
+    broker = FleetBroker(lambda: Settings(redis_url=redis_url, namespace=namespace))
+    monkeypatch.setitem(broker.__dict__, "client", redis.Redis(port=1, socket_connect_timeout=0.2))
+    _export(load(ROOT), broker, redis.Redis.from_url(redis_url))
+    for source in sources.values():
+        list(source())
 
 
 def test_queues_allowances_and_quotas_are_there_with_the_labels_that_are_declared(log: Path) -> None:

@@ -157,7 +157,7 @@ def test_a_chunk_whose_row_went_to_the_next_delivery_leaves_that_one_its_rows(
         return text_of(path)
 
     monkeypatch.setattr(documents, "read", stands_still)
-    assert attachments.extract_backlog(2, token="m1") == Did(False, 0)
+    assert attachments.extract_backlog(2, token="m1") == Did(False, 0, lost=True)
     (heir,) = heirs
     assert heir is not None and now(reading).lease_token == heir.token
     assert (read, now(other).status) == (["a"], QUEUED)

@@ -10,7 +10,7 @@ import pytest
 import redis
 from sqlalchemy import text
 
-from fleet import allowance, by_hand, ledger
+from fleet import allowance, balance_by_hand, by_hand, ledger
 from fleet.app import App
 from fleet.audit import Row, read
 from fleet.broker import FleetBroker, keys
@@ -88,10 +88,10 @@ def test_a_fire_whose_reply_is_lost_stands_in_the_audit_and_was_done(
     [
         (by_hand, "pause", f"{ENTRY}/pause", "pause"),
         (by_hand, "resume", f"{ENTRY}/resume", "resume"),
-        (allowance, "hold", "/balancer/categorize_uncategorized_transactions/hold", "hold"),
-        (allowance, "release", "/balancer/categorize_uncategorized_transactions/release", "release"),
-        (allowance, "switch", "/balancer/off", "balancer off"),
-        (allowance, "switch", "/balancer/on", "balancer on"),
+        (balance_by_hand, "hold", "/balancer/categorize_uncategorized_transactions/hold", "hold"),
+        (balance_by_hand, "release", "/balancer/categorize_uncategorized_transactions/release", "release"),
+        (balance_by_hand, "switch", "/balancer/off", "balancer off"),
+        (balance_by_hand, "switch", "/balancer/on", "balancer on"),
     ],
 )
 def test_an_act_that_redis_did_not_answer_stands_in_the_audit_as_tried(

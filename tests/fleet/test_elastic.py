@@ -14,7 +14,8 @@ import pytest
 
 from fleet import Entry, by_hand, wire
 from fleet import app as application
-from fleet.allowance import allowance, hold, read, release
+from fleet.allowance import allowance, read
+from fleet.balance_by_hand import hold, release
 from fleet.broker import FleetBroker, dead, keys
 from fleet.broker.reaper import reap
 from fleet.chains import living, seed
@@ -51,11 +52,23 @@ def test_chains_drain_the_backlog_chunk_after_chunk_and_end_with_it(house: Elast
     assert house.most_at_once <= 2
 
 
-@pytest.mark.parametrize(("early", "why"), [(True, "its chunk ended early"), (False, "nothing left")])
+@pytest.mark.parametrize(
+    ("early", "lost", "why"),
+    [
+        (True, False, "its chunk ended early"),
+        (False, True, "another delivery of its message has its row, and goes on"),
+        (False, False, "nothing left"),
+    ],
+)
 def test_a_chain_whose_chunk_ended_early_says_so_and_is_counted_and_what_its_rows_cost_is_not(
-    house: ElasticHouse, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], early: bool, why: str
+    house: ElasticHouse,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    early: bool,
+    lost: bool,
+    why: str,
 ) -> None:
-    monkeypatch.setattr(house, "work", lambda size: Did(False, 2, early=early))
+    monkeypatch.setattr(house, "work", lambda size: Did(False, 2, early, lost))
     house.lease(1)
     seed(house.broker, ENTRY, 1)
     house.start()
@@ -335,7 +348,7 @@ def test_a_persons_hold_stands_whoever_decides_and_when_nobody_does(house: Elast
     house.until_idle()
     assert house.chunks == {}
     assert allowance(house.broker, ENTRY, clock.now()).reason == "held"
-    assert release(house.broker, ENTRY.name) is not None
+    assert release(house.broker, ENTRY, **BY) is not None
     seed(house.broker, ENTRY, 4)
     house.until_idle()
     assert house.backlog == 0
@@ -380,7 +393,7 @@ def test_a_pause_outlasts_a_hold_and_a_paused_entry_that_is_fired_does_one_chunk
     it_is(4)
     by_hand.pause(house.broker, ENTRY.name, **BY)
     hold(house.broker, ENTRY, tonight(5), **BY)
-    assert release(house.broker, ENTRY.name) is not None
+    assert release(house.broker, ENTRY, **BY) is not None
     assert allowance(house.broker, ENTRY, clock.now()).reason == "paused"
     house.start()
     house.actor.send()

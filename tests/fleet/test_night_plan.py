@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterator
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -11,16 +13,17 @@ from zoneinfo import ZoneInfo
 import pytest
 import redis
 
-from fleet import Entry, by_hand, entry_runs, wire
+from fleet import Entry, balance_by_hand, by_hand, entry_runs, wire
 from fleet import app as application
 from fleet.app import App
 from fleet.broker import FleetBroker, keys
-from fleet.clock import clock
+from fleet.clock import Night, clock
 from fleet.entry_runs import Run
 from fleet.night_plan import coming, known, plan, tonight, zone_of
 from fleet.overlaps import expected
 from fleet.settings import Settings
 from fleet.timeline import Timeline
+from fleet.window import window
 from middleware import default_order
 from tests.fleet.conftest import Fleet, WriteApp
 
@@ -35,10 +38,11 @@ def app() -> App:
 
 
 @pytest.fixture
-def broker(redis_url: str, namespace: str, app: App) -> FleetBroker:
+def broker(redis_url: str, namespace: str, app: App) -> Iterator[FleetBroker]:
     made = FleetBroker(lambda: Settings(redis_url=redis_url, namespace=namespace), middleware=default_order())
     made.lanes, made.entries = application.process_broker().lanes, application.process_broker().entries
-    return made
+    yield made
+    clock.set_night(None)
 
 
 def ran(broker: FleetBroker, entry: str, took: timedelta, ended: datetime, slot: datetime | None = None) -> None:
@@ -88,6 +92,29 @@ def test_the_night_so_far_is_what_is_on_record(app: App, broker: FleetBroker, re
         assert ("done", 6 * MINUTE) in segments(found, "nightly_audit")
     assert found.now == now and found.night.begins <= now < found.night.ends
     assert [row.lane for row in found.rows] == [lane.name for lane in app.lanes]
+
+
+def test_the_night_says_who_switched_the_balancer_off_and_by_which_lease_its_last_decision_stands(
+    app: App, broker: FleetBroker
+) -> None:
+    sweep = app.entry("categorize_uncategorized_transactions")
+    opens = window(sweep, clock.now()).opens
+    clock.set_night(Night(origin=opens + 40 * MINUTE, anchor=clock.real_now(), rate=0.001))
+
+    def steps() -> list[tuple[timedelta, int, str]]:
+        tracks = [track for row in tonight(app, broker).rows for track in row.tracks if track.entry == sweep.name]
+        return [(one.begins - opens, one.places, one.text) for track in tracks for one in track.steps]
+
+    row: dict[Any, Any] = {"at": wire.to_ms(opens + 30 * MINUTE), "places": 2, "reason": "calm", "text": "room"}
+    broker.client.xadd(keys.decisions(broker.namespace, sweep.name), {**row, "epoch": 1, "numbers": "{}"})
+    lease = {"places": 2, "reason": "calm", "until": wire.to_ms(opens + 42 * MINUTE)}
+    broker.client.set(keys.allowance(broker.namespace, sweep.name), json.dumps(lease))
+    assert steps()[1:] == [(30 * MINUTE, 2, "room")]
+    balance_by_hand.switch(broker, False, [sweep], by="ann", because="a quiet night")
+    clock.set_night(Night(origin=opens + 50 * MINUTE, anchor=clock.real_now(), rate=0.001))
+    _, calm, (_, places, text) = steps()
+    assert (calm, places) == ((30 * MINUTE, 2, "room"), 0)
+    assert text.startswith("the balancer was switched off by ann: a quiet night")
 
 
 def test_the_rest_of_tonight_is_planned_by_the_weeks_before_and_not_by_tonights_runs_alone(

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fleet.allowance import Decision
 from fleet.by_hand import Pause
 from fleet.overlaps import Overlap
 from fleet.timeline import Night, Recorded, Segment, svg, timeline
@@ -98,7 +99,7 @@ def test_elastic_work_is_held_or_released_as_was_decided_and_its_window_is_to_co
     calm = decided(at("00:30"), 2, "calm", "nobody waits")
     decisions = said(at("02:00"), calm, decided(at("01:14"), 0, "hot", "realtime waited"))
     decisions.insert(1, decided(at("00:31"), 2, "calm", "nobody waits, a minute later"))
-    recorded = Recorded(runs={NAME: [ran("c", None, "00:40", 10)]}, decisions={NAME: decisions})
+    recorded = Recorded(runs={NAME: [ran("c", None, "00:40", 10)]}, decisions={NAME: decisions}, leased={NAME})
     found = timeline([known(sweep, "lane", 9)], recorded, NIGHT, at("02:00"))
     assert shown(found) == [
         ("released", "00:30", "00:40"),
@@ -125,18 +126,57 @@ def test_elastic_work_that_nobody_decided_on_is_at_the_cron_slots_level() -> Non
     told = found.night.told
     assert [(told(one.begins), told(one.ends), one.places, one.reason) for one in found.rows[0].tracks[0].steps] == [
         ("00:30", "00:40", 0, "lapsed"),
-        ("00:40", "02:04", 2, "calm"),  # the last was said at 01:50, and stands for fourteen minutes
-        ("02:04", "04:00", 0, "lapsed"),
+        ("00:40", "01:53", 2, "calm"),  # the last was said at 01:50; none followed it
+        ("01:53", "04:00", 0, "lapsed"),
         ("04:00", "06:15", 4, "lapsed"),
         ("06:15", "07:45", 0, "lapsed"),  # its day, until the window closes
     ]
     assert shown(found) == [
         ("held", "00:30", "00:40"),
-        ("released", "00:40", "02:04"),
-        ("held", "02:04", "04:00"),
+        ("released", "00:40", "01:53"),
+        ("held", "01:53", "04:00"),
         ("released", "04:00", "06:15"),
         ("held", "06:15", "07:45"),
     ]
+
+
+def of_sweep(now: str, *decisions: Decision, **more: Any) -> list[tuple[str, str, int, str]]:
+    """(begins, ends, places, reason) of each step of an entry whose window opens at 00:30 and whose slot is at four."""
+    sweep = elastic(entry(NAME, "0 4 * * *"), time(0, 30), time(6, 15), 4)
+    found = timeline([known(sweep, "lane", 9)], Recorded(decisions={NAME: decisions}, **more), NIGHT, at(now))
+    told = found.night.told
+    return [(told(one.begins), told(one.ends), one.places, one.reason) for one in found.rows[0].tracks[0].steps]
+
+
+def test_a_decision_without_one_behind_it_stands_until_now_only_while_its_lease_does() -> None:
+    calm = decided(at("00:30"), 2, "calm", "nobody waits")
+    assert of_sweep("00:40", calm, leased={NAME}) == [("00:30", "00:40", 2, "calm")]
+    assert of_sweep("00:40", calm) == [("00:30", "00:33", 2, "calm"), ("00:33", "00:40", 0, "lapsed")]
+
+
+def test_with_the_balancer_off_the_level_holds_by_a_persons_hand_until_somebody_decides_again() -> None:
+    calm, again = decided(at("00:30"), 2, "calm", "nobody waits"), decided(at("04:20"), 1, "calm", "nobody waits")
+    off = replace(decided(at("00:36"), 0, "blind", "the balancer was switched off by ann: a quiet night"), epoch=0)
+    assert of_sweep("04:21", calm, off, again) == [
+        ("00:30", "00:36", 2, "calm"),
+        ("00:36", "04:00", 0, "by hand"),
+        ("04:00", "04:20", 4, "by hand"),
+        ("04:20", "04:21", 1, "calm"),
+    ]
+
+
+def test_a_hold_and_a_pause_stand_also_while_nobody_decides() -> None:
+    until = {"until": at("04:30").isoformat()}
+    off = replace(decided(at("00:30"), 0, "blind", "the balancer was switched off by ann: a quiet night"), epoch=0)
+    held = replace(decided(at("01:00"), 0, "held", "held by bob"), numbers=until)
+    pauses = {NAME: Pause("maria", at("05:00"), "the mail host moves")}
+    for epoch in (0, 1):
+        assert of_sweep("05:30", off, replace(held, epoch=epoch), pauses=pauses) == [
+            ("00:30", "01:00", 0, "by hand"),
+            ("01:00", "04:30", 0, "held"),
+            ("04:30", "05:00", 4, "lapsed" if epoch else "by hand"),
+            ("05:00", "05:30", 0, "paused"),
+        ]
 
 
 def test_an_entry_that_comes_often_is_counted_and_only_what_went_wrong_is_drawn() -> None:

@@ -21,7 +21,7 @@ from typing import Any
 
 import psutil
 
-from fleet import allowance, wire
+from fleet import balance_by_hand, wire
 from fleet.broker import keys
 from fleet.clock import clock
 from fleet.window import window
@@ -204,19 +204,19 @@ class Faults:
         self._command("fire", TICK, "--because", BECAUSE)
 
     def balancer_off_and_on(self) -> None:
-        names = [entry.name for entry in self._hosts.app.schedule if entry.elastic]
-        allowance.switch(self._stage.broker, False, names, by=BY, because=BECAUSE)
+        elastic = [entry for entry in self._hosts.app.schedule if entry.elastic]
+        balance_by_hand.switch(self._stage.broker, False, elastic, by=BY, because=BECAUSE)
         time.sleep(self._dice.uniform(1, 5))
-        allowance.switch(self._stage.broker, True, names, by=BY, because=BECAUSE)
+        balance_by_hand.switch(self._stage.broker, True, elastic, by=BY, because=BECAUSE)
 
     def hold_elastic(self) -> None:
         entry = self._dice.choice([entry for entry in self._hosts.app.schedule if entry.elastic])
         until, now = clock.now() + timedelta(minutes=20), clock.now()
         if not now < until <= window(entry, now).deadline:
             raise NotMade("its night is over")
-        allowance.hold(self._stage.broker, entry, until, by=BY, because=BECAUSE)
+        balance_by_hand.hold(self._stage.broker, entry, until, by=BY, because=BECAUSE)
         time.sleep(self._dice.uniform(0.5, 3))
-        allowance.release(self._stage.broker, entry.name)
+        balance_by_hand.release(self._stage.broker, entry, by=BY, because=BECAUSE)
 
     def calm(self) -> None:
         """Take back what could last: the end of the faults."""

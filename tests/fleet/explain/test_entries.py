@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from fleet import by_hand, entry_runs, wire
-from fleet.allowance import hold, release
+from fleet.balance_by_hand import hold, release
 from fleet.broker import keys
 from fleet.clock import Night, clock
 from fleet.entry_runs import Run
@@ -97,7 +97,7 @@ def test_elastic_work_that_was_just_held_says_so_and_released_when_it_begins_aga
     hold(house.broker, SWEEP, START + HOUR, by="maria", because="the bank is down")
     assert "Elastic: 0 of 4 chains are allowed while it is held; deadline 06:15." in house.told("sweep")
     decide(house, START, 0, "held", "held by maria until 02:00 UTC: the bank is down")
-    release(house.broker, "sweep")
+    release(house.broker, SWEEP, by="maria", because="the bank is back")
     assert "Elastic: it begins again with the balancer's next minute; deadline 06:15." in house.told("sweep")
 
 
