@@ -105,9 +105,11 @@ class Faults:
             self._stage.redis.signal(signal.SIGCONT)
 
     def kill_postgres(self) -> None:
-        self._stage.postgres.kill(self._dice.choice([signal.SIGQUIT, signal.SIGKILL]))
-        time.sleep(self._dice.uniform(0.2, 4))
-        self._stage.postgres.start()
+        try:
+            self._stage.postgres.kill(self._dice.choice([signal.SIGQUIT, signal.SIGKILL]))
+            time.sleep(self._dice.uniform(0.2, 4))
+        finally:
+            self._stage.postgres.start()
 
     def partition(self) -> None:
         self._proxy.silent = True
