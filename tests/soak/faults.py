@@ -1,4 +1,4 @@
-"""What befalls a fleet: every kind of fault that the project's tests know, drawn by a seed, one after the other.
+"""What befalls a fleet: faults of many kinds, drawn by a seed, one after the other; docs/soak.md names the others.
 
 Kinds are dealt like cards: each comes once before any comes again, so that a night of a few minutes sees them all. A
 fault undoes itself before it returns. One that could not be made (nobody leads just now, Redis is still loading) is
