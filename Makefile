@@ -37,7 +37,7 @@ test-lowest: $(LOWEST)/.installed  ## the broker and the workers on the lowest d
 	PYTHONPATH=$(CURDIR)/$(LOWEST) $(BIN)/python -m pytest $(SIDE_BY_SIDE) $(LOWEST_TESTS) $(LOWEST_ARGS)
 	PYTHONPATH=$(CURDIR)/$(LOWEST) $(BIN)/python -m pytest $(ALONE) $(LOWEST_TESTS)
 
-soak: $(DEV_STAMP)  ## nights on repeat under faults of every kind; what broke, what grew (HOURS=1, NIGHT_SECONDS=120, NIGHT_SEED=1)
+soak: $(DEV_STAMP)  ## nights on repeat under faults of many kinds; what broke, what grew (HOURS=1, NIGHT_SECONDS=120, NIGHT_SEED=1)
 	$(BIN)/python -m tests.soak --hours $(HOURS) --night-seconds $(NIGHT_SECONDS) --seed $(NIGHT_SEED) $(SOAK_ARGS)
 
 soak-tests: $(DEV_STAMP)  ## the long tests, whole nights with a guard taken out among them

@@ -107,7 +107,7 @@ class GatewayClient:
 def _body(answer: httpx.Response) -> dict[str, Any]:
     try:
         found = json.loads(answer.content)
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
     return found if isinstance(found, dict) else {}
 

@@ -15,6 +15,6 @@ def retry_after(value: str | None) -> timedelta | None:
         return timedelta(seconds=int(value[:9]))
     try:
         instant = parsedate_to_datetime(value)
-    except ValueError:
+    except (ValueError, OverflowError):
         return None
     return (instant if instant.tzinfo else instant.replace(tzinfo=UTC)) - clock.now()

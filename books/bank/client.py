@@ -188,7 +188,7 @@ def _answer(response: httpx.Response, subject: str) -> dict[str, Any]:
         raise refusal(response, subject)
     try:
         body = json.loads(response.content)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         found = f"{len(response.content)} bytes that are no JSON ({error})"
         raise BankAnswerInvalid(
             f"{subject}: found {found} at {response.url.path}; try again, then ask the bank"

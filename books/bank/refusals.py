@@ -75,7 +75,7 @@ def words(response: httpx.Response) -> str:
     """Summary, detail and type of an error body, or the status's own phrase if it has none."""
     try:
         body = json.loads(response.content)
-    except ValueError:
+    except (ValueError, RecursionError):
         body = None
     if not isinstance(body, dict):
         return response.reason_phrase or "no reason given"

@@ -129,7 +129,7 @@ class ModelClient:
             raise ModelUnavailable(f"{subject}: {cause} after at most {timeout:.0f} s; try again later") from error
         except openai.APIStatusError as error:
             raise refusal(error, subject) from error
-        except (openai.APIError, ValueError) as error:
+        except (openai.APIError, ValueError, RecursionError) as error:
             found = f"an answer that is no chat completion ({type(error).__name__})"
             raise ModelAnswerInvalid(f"{subject}: found {found}; check the base URL") from error
         try:
@@ -163,7 +163,7 @@ def _turned_down(reply: Reply, wrong: str) -> list[Message]:
 def _object(text: str, what: str) -> dict[str, Any]:
     try:
         found = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise _Unusable(
             f"{what} should be a JSON object, found {len(text)} characters that are none ({error})"
         ) from None

@@ -28,6 +28,6 @@ def messages_of(broker: FleetBroker, queue: str, actor: str | None = None) -> in
 def _actor(body: Any) -> object:
     try:
         found = json.loads(body)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     return found.get("actor_name") if isinstance(found, dict) else None

@@ -23,7 +23,8 @@ from tests.waiting import wait_until
 
 ROOT = Path(__file__).parents[2]
 
-Answer = tuple[int, Any]
+Answer = tuple[int, Any] | tuple[int, Any, dict[str, str]]
+"""Status, body (as bytes where it is no JSON), and more headers."""
 
 
 class ScriptedWorld(ThreadingHTTPServer):
@@ -63,13 +64,16 @@ class _Handler(BaseHTTPRequestHandler):
         body = json.loads(raw) if raw else {}
         if "/token/" in parts.path:
             status, answer = 200, {"access": "a", "access_expires": 86_400, "refresh": "r", "refresh_expires": 86_400}
+            more: list[dict[str, str]] = []
         else:
             self.server.asked.append((parts.path, query, body))
-            status, answer = self.server.reply(parts.path, query, body)
+            status, answer, *more = self.server.reply(parts.path, query, body)
         sent = answer if isinstance(answer, bytes) else json.dumps(answer).encode()
         self.send_response(status)
         self.send_header("content-type", "application/json")
         self.send_header("content-length", str(len(sent)))
+        for name, value in more[0].items() if more else ():
+            self.send_header(name, value)
         self.end_headers()
         self.wfile.write(sent)
 

@@ -30,6 +30,7 @@ LIMITED = {"summary": "Rate limit exceeded", "detail": "The rate limit is 4/day.
         ),
         ({"Retry-After": "30"}, LIMITED, 30),
         ({"Retry-After": "soon"}, LIMITED, 77),
+        ({"Retry-After": "Mon, 01 Jan 99999999999 00:00:00 GMT"}, LIMITED, 77),
         ({}, LIMITED, 77),
         ({}, {"summary": "Daily request limit set by the Institution has been exceeded."}, 3600),
         ({"Retry-After": "1795973009"}, {}, 86_400),

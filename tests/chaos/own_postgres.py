@@ -41,11 +41,17 @@ class OwnPostgres:
             connection.execute(text("SELECT pg_reload_conf()"))
 
     def kill(self, how: signal.Signals) -> None:
-        """The process that all others come from, and wait until they are gone with it."""
+        """The process that all others come from, and wait until they are gone with it.
+
+        Raises `AssertionError` where some lasted for 20 s. They are killed then: beside them none can be started.
+        """
         first = psutil.Process(int((self._folder / "postmaster.pid").read_text().split()[0]))
         all_of_it = [first, *first.children(recursive=True)]
         first.send_signal(how)
         _, alive = psutil.wait_procs(all_of_it, 20)
+        for process in alive:
+            process.kill()
+        psutil.wait_procs(alive, 20)
         assert not alive
 
     def start(self) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from dramatiq import Message
 
-from fleet.broker import FleetBroker
+from fleet.broker import FleetBroker, keys
 from fleet.broker.counting import messages_of
 from fleet.catalogue import parameters_of
 from fleet.manifest import Declared, Manifest, ManifestUnreadable, Parameter, read
@@ -263,7 +263,8 @@ def test_messages_are_counted_wherever_in_their_queue_they_are(redis_url: str, n
     for delay in (None, None, 60_000):
         broker.enqueue(Message("greetings", "wave", (), {}, {}), delay=delay)
     broker.enqueue(Message("greetings", "greet", (), {}, {}))
+    broker.client.hset(keys.bodies(namespace, "greetings"), mapping={"no JSON": "{", "too deep": "[" * 20_000})
     assert messages_of(broker, "greetings", "wave") == 3
     assert messages_of(broker, "greetings", "nobody") == 0
-    assert messages_of(broker, "greetings") == 4
+    assert messages_of(broker, "greetings") == 6
     broker.client.close()

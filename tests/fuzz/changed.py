@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -39,13 +40,26 @@ def _replaced(value: Any, path: Path, new: Any, drop: bool) -> Any:
 
 
 @st.composite
-def changed_json(draw: st.DrawFn, sound: Any) -> Any:
+def changed_json(draw: st.DrawFn, sound: Any, new: st.SearchStrategy[Any] = JSON) -> Any:
     """`sound` with one to three of its parts, at any depth, replaced by anything or gone."""
     value = sound
     for _ in range(draw(st.integers(1, 3))):
         path = draw(st.sampled_from(list(_places(value))))
-        value = _replaced(value, path, draw(JSON), draw(st.booleans()))
+        value = _replaced(value, path, draw(new), draw(st.booleans()))
     return value
+
+
+_DEEP = "brackets in brackets"
+_DEPTHS = st.sampled_from([60, 20_000]) | st.integers(200, 1_000)
+"""What every reader takes, what none does, and about where the limit of Python 3.11 is, which depends on who asks."""
+
+
+@st.composite
+def changed_text(draw: st.DrawFn, sound: Any) -> str:
+    """`changed_json` as it is written, some of its parts nested deeper than `json.dumps` writes."""
+    text = json.dumps(draw(changed_json(sound, JSON | st.just(_DEEP))))
+    depth = draw(_DEPTHS)
+    return text.replace(f'"{_DEEP}"', "[" * depth + "]" * depth)
 
 
 @st.composite

@@ -1,22 +1,26 @@
-"""Whatever the bank or the model answers, the client returns something whole or raises an error with a name."""
+"""Whatever bank, model or gateway answer, the client returns something whole or raises an error with a name."""
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from datetime import date
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
 
 from books.bank import BankClient
 from books.bank.answers import TransactionPage
 from books.fields import FieldsInvalid, ReceiptFields
+from books.gateway import GatewayClient
 from books.model import ModelClient
+from books.outside.answers import Receipt
 from fleet.errors import FleetError
-from tests.books.conftest import ScriptedWorld
-from tests.fuzz.changed import changed_bytes, changed_json
+from tests.books.conftest import Answer, ScriptedWorld
+from tests.fuzz.changed import changed_bytes, changed_text
 
 FEW = settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
 
@@ -55,6 +59,41 @@ COMPLETION: dict[str, Any] = {
     ],
     "usage": {"prompt_tokens": 1, "completion_tokens": 2, "total_tokens": 3},
 }
+TAKEN = {"id": "ch_1", "status": "taken", "error": {"code": "card_declined", "message": "no"}}
+REFUSAL = {"summary": "Rate limit", "detail": "try again in 20 seconds", "type": "RateLimitError", "status_code": 429}
+DATE = "Sunday, 06-Nov-94 08:49:37 GMT"
+NEVER = "Mon, 01 Jan 99999999999 00:00:00 GMT"
+WAITS = st.sampled_from(["", "0", "-1", "20", "9" * 400, "1e9", NEVER, DATE]) | (
+    changed_bytes([DATE.encode()]).map(lambda told: re.sub(r"[^ -~\xa0-\xff]", "", told.decode("latin-1")))
+)
+
+
+def completion(told: tuple[str, str]) -> dict[str, Any]:
+    """A chat completion whose answer and whose call's arguments are these."""
+    content, arguments = told
+    call = {"id": "1", "type": "function", "function": {"name": "balance", "arguments": arguments}}
+    message = {"role": "assistant", "content": content, "tool_calls": [call]}
+    return {**COMPLETION, "choices": [{**COMPLETION["choices"][0], "message": message}]}
+
+
+COMPLETIONS = st.tuples(changed_text({"category": "Office"}), changed_text({"of": "bank"})).map(completion)
+
+
+@st.composite
+def replies(draw: st.DrawFn, sound: Any) -> Answer:
+    """Often a 200 with a changed body, else any status with any waits in its headers."""
+    body = draw(changed_text(sound)).encode()
+    if draw(st.booleans()):
+        return 200, body
+    status = draw(st.sampled_from([201, 302, 400, 401, 402, 403, 404, 408, 409, 422, 429, 429, 429, 500, 503, 599]))
+    told = draw(changed_text(draw(st.sampled_from([REFUSAL, {"error": REFUSAL}])))).encode()
+    names = ("retry-after", "x-ratelimit-account-success-reset", "http_x_ratelimit_remaining")
+    return status, draw(st.sampled_from([body, told])), draw(st.dictionaries(st.sampled_from(names), WAITS))
+
+
+DEEP = "[" * 20_000
+TOO_DEEP = example(answer=(200, DEEP.encode()))
+TOO_LATE = example(answer=(429, DEEP.encode(), {"retry-after": NEVER}))
 
 
 @pytest.fixture
@@ -71,10 +110,19 @@ def model(world: ScriptedWorld) -> Iterator[ModelClient]:
     made.close()
 
 
+@pytest.fixture
+def gateway(world: ScriptedWorld) -> Iterator[GatewayClient]:
+    made = GatewayClient(world.url, "key", "/v1/charges")
+    yield made
+    made.close()
+
+
 @FEW
-@given(answer=changed_json(PAGE))
-def test_a_page_of_transactions_is_whole_or_refused(world: ScriptedWorld, bank: BankClient, answer: Any) -> None:
-    world.reply = lambda *_: (200, answer)
+@TOO_DEEP
+@TOO_LATE
+@given(answer=replies(PAGE))
+def test_a_page_of_transactions_is_whole_or_refused(world: ScriptedWorld, bank: BankClient, answer: Answer) -> None:
+    world.reply = lambda *_: answer
     try:
         pages = list(bank.transactions("a", date(2026, 2, 1), date(2026, 3, 1)))
     except FleetError as refused:
@@ -87,11 +135,13 @@ def test_a_page_of_transactions_is_whole_or_refused(world: ScriptedWorld, bank: 
 
 
 @FEW
-@given(answer=changed_json({**BALANCES, **REQUISITIONS, "id": "a", "institution_id": "b", "status": "READY"}))
+@TOO_DEEP
+@TOO_LATE
+@given(answer=replies({**BALANCES, **REQUISITIONS, "id": "a", "institution_id": "b", "status": "READY"}))
 def test_balances_accounts_and_requisitions_are_whole_or_refused(
-    world: ScriptedWorld, bank: BankClient, answer: Any
+    world: ScriptedWorld, bank: BankClient, answer: Answer
 ) -> None:
-    world.reply = lambda *_: (200, {**answer, "next": None} if isinstance(answer, dict) else answer)
+    world.reply = lambda path, query, body: answer if query.get("offset", "0") == "0" else (200, {"results": []})
     for ask in (lambda: bank.balances("a"), lambda: bank.account("a"), lambda: list(bank.requisitions())):
         try:
             ask()  # type: ignore[no-untyped-call]
@@ -110,11 +160,14 @@ def test_bytes_that_are_no_answer_are_refused(world: ScriptedWorld, bank: BankCl
 
 
 @FEW
-@given(answer=changed_json(COMPLETION))
+@TOO_DEEP
+@TOO_LATE
+@example(answer=(200, completion((DEEP, DEEP))))
+@given(answer=replies(COMPLETION) | COMPLETIONS.map(lambda body: (200, body)))
 def test_a_models_answer_is_a_category_that_was_offered_or_refused(
-    world: ScriptedWorld, model: ModelClient, answer: Any
+    world: ScriptedWorld, model: ModelClient, answer: Answer
 ) -> None:
-    world.reply = lambda *_: (200, answer)
+    world.reply = lambda *_: answer
     try:
         found = model.categorize("coffee", -1234, "EUR", ["Office", "Travel"], run="r", step="s")
     except FleetError as refused:
@@ -124,11 +177,14 @@ def test_a_models_answer_is_a_category_that_was_offered_or_refused(
 
 
 @FEW
-@given(answer=changed_json(COMPLETION))
+@TOO_DEEP
+@TOO_LATE
+@example(answer=(200, completion((DEEP, DEEP))))
+@given(answer=replies(COMPLETION) | COMPLETIONS.map(lambda body: (200, body)))
 def test_an_agents_turn_calls_tools_that_were_offered_or_is_refused(
-    world: ScriptedWorld, model: ModelClient, answer: Any
+    world: ScriptedWorld, model: ModelClient, answer: Answer
 ) -> None:
-    world.reply = lambda *_: (200, answer)
+    world.reply = lambda *_: answer
     try:
         step = model.step([{"role": "user", "content": "?"}], [TOOL], run="r", step="s")
     except FleetError as refused:
@@ -138,10 +194,27 @@ def test_an_agents_turn_calls_tools_that_were_offered_or_is_refused(
 
 
 @FEW
-@given(answer=changed_json(FIELDS))
-def test_a_receipts_fields_can_be_booked_or_are_refused(answer: Any) -> None:
+@TOO_DEEP
+@TOO_LATE
+@given(answer=replies(TAKEN))
+def test_what_a_gateway_says_is_a_receipt_or_an_error_with_a_name(
+    world: ScriptedWorld, gateway: GatewayClient, answer: Answer
+) -> None:
+    world.reply = lambda *_: answer
+    for ask in (lambda: gateway.send("k", {"amount": 1}), lambda: gateway.ask("k")):
+        try:
+            found = ask()  # type: ignore[no-untyped-call]
+        except FleetError as refused:
+            assert str(refused)
+        else:
+            assert found is None or (isinstance(found, Receipt) and found.id)
+
+
+@FEW
+@given(answer=changed_text(FIELDS))
+def test_a_receipts_fields_can_be_booked_or_are_refused(answer: str) -> None:
     try:
-        fields = ReceiptFields.from_json(json.dumps(answer))
+        fields = ReceiptFields.from_json(answer)
     except FieldsInvalid:
         return
     assert fields.gross_cents > 0 and fields.currency.isascii() and fields.merchant

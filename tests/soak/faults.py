@@ -1,4 +1,4 @@
-"""What befalls a fleet: every kind of fault that the project's tests know, drawn by a seed, one after the other.
+"""What befalls a fleet: faults of many kinds, drawn by a seed, one after the other; docs/soak.md names the others.
 
 Kinds are dealt like cards: each comes once before any comes again, so that a night of a few minutes sees them all. A
 fault undoes itself before it returns. One that could not be made (nobody leads just now, Redis is still loading) is
@@ -105,9 +105,11 @@ class Faults:
             self._stage.redis.signal(signal.SIGCONT)
 
     def kill_postgres(self) -> None:
-        self._stage.postgres.kill(self._dice.choice([signal.SIGQUIT, signal.SIGKILL]))
-        time.sleep(self._dice.uniform(0.2, 4))
-        self._stage.postgres.start()
+        try:
+            self._stage.postgres.kill(self._dice.choice([signal.SIGQUIT, signal.SIGKILL]))
+            time.sleep(self._dice.uniform(0.2, 4))
+        finally:
+            self._stage.postgres.start()
 
     def partition(self) -> None:
         self._proxy.silent = True

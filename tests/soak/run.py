@@ -11,7 +11,7 @@ import random
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -25,7 +25,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from books.night.desk import Desk, fill
 from books.night.plan import EVENING, LENGTH
-from books.night.report import Line
+from books.night.report import Line, judged
 from books.seeding import Expected
 from fleet import app as application
 from fleet import probe
@@ -90,11 +90,21 @@ class Soak:
         for thread in threads:
             thread.join()
         spans = self._end(since)
-        lines = list(judge(self._stage, self._watch, spans))
         lasted = time.monotonic() - self._began
         again = dict(self._stage.hosts.started_again)
         made, not_made = self._faults.made, self._faults.not_made
+        lines = list(self._judged(spans))
         return Outcome(lines, self._growth.slopes(), made, not_made, again, played, lasted, spans)
+
+    def _judged(self, spans: Spans) -> Iterator[Line]:
+        """What judges say. One that breaks is red, and takes along neither what was said before nor what grew."""
+        try:
+            yield from judge(self._stage, self._watch, spans)
+        except Exception as error:
+            self._console.print_exception()
+            yield judged(
+                "house", "judges that came to their end", "all", "not all", [f"{type(error).__name__}: {error}"]
+            )
 
     def _time_is_over(self, played: int) -> bool:
         if self._nights is not None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import runpy
+import sys
 from datetime import UTC, timedelta
 from pathlib import Path
 from typing import Any
@@ -13,9 +15,10 @@ from sqlalchemy import func
 
 from books.models import AccountStatus, BankAccount
 from books.night import judge_slots
-from books.night.plan import at
+from books.night.plan import LENGTH, at
 from books.night.report import Line
 from books.night.world import World
+from config import lanes
 from fleet import app as application
 from fleet.broker import FleetBroker, keys
 from fleet.ledger import LedgerLine
@@ -57,6 +60,13 @@ def test_a_message_that_neither_ran_nor_is_a_dead_letter_is_lost(
     _work_off(broker)
     assert red(invariants.tallied(broker, journal, sent)) == {}
     broker.client.close()
+
+
+def test_dead_letters_of_counted_messages_outlast_the_longest_soak(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "config.lanes_of_books", lanes)
+    soak = runpy.run_path(str(ROOT / "tests/soak/rooms/lanes.py"))["LANES"][-1]
+    pace = LENGTH / timedelta(seconds=120)
+    assert soak.name == "soak" and soak.dead_kept_for / pace > timedelta(days=2)
 
 
 def _work_off(broker: FleetBroker) -> None:

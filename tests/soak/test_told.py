@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Iterator
 from io import StringIO
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from rich.console import Console
 
 from books.night.report import Line, judged, said
 from fleet.clock import clock
-from tests.soak import told
+from tests.soak import run, told
 from tests.soak.growth import Slope
 from tests.soak.invariants import Spans
 from tests.soak.run import Outcome
@@ -42,3 +43,15 @@ def test_what_broke_or_grew_is_named_and_makes_the_exit_status(
     assert found.broken is bool(broken)
     told.write(found, 1, tmp_path / "soak.json")
     assert json.loads((tmp_path / "soak.json").read_text())["broken"] is bool(broken)
+
+
+def test_a_judge_that_breaks_is_red_and_takes_nothing_along(monkeypatch: pytest.MonkeyPatch) -> None:
+    def judge(*_: object) -> Iterator[Line]:
+        yield FINE
+        raise OSError("the bank is gone")
+
+    monkeypatch.setattr(run, "judge", judge)
+    now, soak = clock.now(), run.Soak.__new__(run.Soak)
+    soak._stage, soak._watch, soak._console = None, None, Console(file=StringIO())  # type: ignore[assignment]
+    first, last = soak._judged(Spans(now, now, now))
+    assert first == FINE and last.verdict == "red" and "the bank is gone" in last.which

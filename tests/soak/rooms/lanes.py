@@ -19,5 +19,6 @@ LANES = [
         budget=Budget(timedelta(seconds=20), timedelta(seconds=30), because="its jobs take a moment each"),
         retry=Retry(attempts=20, first=timedelta(seconds=30), longest=timedelta(minutes=5)),
         drain=timedelta(seconds=10),
+        dead_kept_for=timedelta(days=3650),  # night time, and to the soak's end: a letter that is gone counts as lost
     ),
 ]
