@@ -29,7 +29,21 @@ LANGUAGES = ("python", "sh", "console", "mermaid", "toml", "yaml", "ini", "docke
 _BLOCK = re.compile(r"^ *```([^\n]*)\n(.*?)^ *```$|^<!-- run\n(.*?)^-->$", re.MULTILINE | re.DOTALL)
 _FILE = re.compile(r"# ([\w./-]+\.(?:py|toml|ini))\n")
 # What only reads, so that a test may run it.
-READS = ("check", "jobs", "schedule", "manifest", "status", "night-plan", "dead list", "outbox list", "janitor list")
+READS = (
+    "check",
+    "jobs",
+    "schedule",
+    "manifest",
+    "status",
+    "night",
+    "explain",
+    "acl",
+    "dead list",
+    "outbox list",
+    "janitor list",
+)
+# What does more, and is only parsed.
+CHANGES = ("up", "fire", "pause", "balance hold", "balance release", "balance off", "console token")
 
 
 @dataclass(frozen=True)
@@ -100,9 +114,14 @@ def _commands_of(line: str) -> list[list[str]]:
     return found
 
 
+def asked(command: Command) -> str:
+    """What stands behind the program's name."""
+    return " ".join(command.words[1:])
+
+
 def is_read_only(command: Command) -> bool:
-    said = " ".join(command.words[1:])
-    return command.words[0] == "fleet" and said.startswith(READS) and "--recorded" not in said and "--look" not in said
+    reads = asked(command).startswith(READS) or asked(command) == "balance"
+    return command.words[0] == "fleet" and reads and not {"--recorded", "--look"} & set(command.words)
 
 
 def run(page: Path) -> None:

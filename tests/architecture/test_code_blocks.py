@@ -22,7 +22,17 @@ import typer
 import yaml
 
 from fleet.cli import cli
-from tests.architecture.code_blocks import LANGUAGES, OWN, Block, Command, blocks, commands
+from tests.architecture.code_blocks import (
+    CHANGES,
+    LANGUAGES,
+    OWN,
+    Block,
+    Command,
+    asked,
+    blocks,
+    commands,
+    is_read_only,
+)
 from tests.architecture.mermaid import faults
 from tests.conftest import ROOT, Environment
 from tests.environment import child_path
@@ -101,6 +111,16 @@ def test_every_command_of_a_page_is_one_that_its_program_takes(page: Path, block
     for command in commands(block):
         fault = fault_of(command)
         assert fault is None, f"{at(page, command.line)}: {' '.join(command.words)}: {fault}"
+
+
+def test_every_command_of_a_page_that_only_reads_is_run() -> None:
+    parsed = {
+        f"{at(page, command.line)}: {' '.join(command.words)}"
+        for page, block in of("sh", "console")
+        for command in commands(block)
+        if command.words[0] == "fleet" and not is_read_only(command) and not asked(command).startswith(CHANGES)
+    }
+    assert not parsed, "only parsed, and not among those that change something: " + "; ".join(sorted(parsed))
 
 
 def fault_of(command: Command) -> str | None:

@@ -23,16 +23,17 @@ from tests.deploy.kubernetes import EXAMPLE, FOLDER, NO_KUBECTL, Workload, lanes
 pytestmark = pytest.mark.skipif(NO_KUBECTL is not None, reason=NO_KUBECTL or "")
 
 OLDEST, NEWEST = "1.30", "1.37"  # preStop's `sleep` came with 1.30
-LANE = {"fleet-redis-worker", "fleet-database", "fleet-everywhere"}
+EVERY = {"fleet-database", "fleet-authorities"}
+LANE = EVERY | {"fleet-redis-worker", "fleet-everywhere"}
 SECRETS = {  # of a lane, beside what every lane needs, what its actors call with and no more
     "transaction-sync": LANE | {"books-bank", "books-payments"},
     "transaction-postprocess": LANE | {"books-model"},
     "agent-batch": LANE | {"books-model"},
     "agent-realtime": LANE | {"books-authority"},
     "housekeeping": LANE | {"books-mail", "books-authority", "books-payments"},  # asks about what a dead worker sent
-    "beat": {"fleet-redis-beat", "fleet-database", "fleet-everywhere"},
-    "console": {"fleet-redis-console", "fleet-database", "fleet-everywhere", "fleet-console"},
-    "migrate": {"fleet-database"},
+    "beat": EVERY | {"fleet-redis-beat", "fleet-everywhere"},
+    "console": EVERY | {"fleet-redis-console", "fleet-everywhere", "fleet-console"},
+    "migrate": EVERY,
 }
 BY_NAME = {lane.name: lane for lane in LANES}
 
@@ -147,7 +148,7 @@ def test_every_pod_gets_the_secrets_that_it_needs_as_files_where_its_settings_lo
         names = {source["secret"]["name"] for source in volume["sources"]}
         assert names == SECRETS[load.name], load.name
         optional = {source["secret"]["name"] for source in volume["sources"] if source["secret"].get("optional")}
-        assert optional <= {"fleet-everywhere"}, "a pod that lacks what it needs must not start"
+        assert optional <= {"fleet-everywhere", "fleet-authorities"}, "a pod that lacks what it needs must not start"
         (mount,) = [mount for mount in load.container["volumeMounts"] if mount["name"] == "secrets"]
         assert mount["mountPath"] == settings_of(load)["FLEET_SECRETS_DIR"] and mount["readOnly"]
 
@@ -155,7 +156,8 @@ def test_every_pod_gets_the_secrets_that_it_needs_as_files_where_its_settings_lo
 def test_secrets_are_read_as_kubernetes_lays_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "..2026_11_30").mkdir()
     (tmp_path / "..data").symlink_to("..2026_11_30")
-    for name, value in {"FLEET_REDIS_URL": "redis://valkey:6379/0", "BOOKS_MODEL_KEY": "of the model"}.items():
+    kept = {"FLEET_REDIS_URL": "redis://valkey:6379/0", "BOOKS_MODEL_KEY": "of the model", "ca.pem": "no setting"}
+    for name, value in kept.items():
         (tmp_path / "..data" / name).write_text(value)
         (tmp_path / name).symlink_to(f"..data/{name}")
     for name in [name for name in os.environ if name.startswith(("FLEET_", "BOOKS_"))]:

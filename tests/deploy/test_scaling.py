@@ -57,6 +57,9 @@ def test_it_scales_down_one_pod_at_a_time_after_ten_quiet_minutes() -> None:
 def test_a_reading_that_is_missing_is_an_error_and_keeps_the_pods_that_run() -> None:
     for lane, spec in scaled().items():
         assert spec["fallback"]["behavior"] == "currentReplicasIfHigher", lane
+        assert spec["fallback"]["replicas"] <= spec["minReplicaCount"], (
+            f"{lane} would get a pod for being seen by nobody"
+        )
         assert all(trigger["metadata"]["ignoreNullValues"] == "false" for trigger in spec["triggers"])
         assert spec["minReplicaCount"] >= 1, "a lane scaled to nothing would be seen by nobody"
 

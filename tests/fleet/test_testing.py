@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -10,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from fleet import embedded
+from fleet import embedded, testing
 
 MINIMAL = Path(__file__).parents[2] / "examples" / "minimal"
 ACTORS = """
@@ -165,3 +166,9 @@ def test_an_applications_own_tests_run_real_actors_and_stop_the_clock(
     )
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert "12 passed" in ran.stdout
+
+
+def test_the_page_names_every_fixture() -> None:
+    source, page = Path(testing.__file__).read_text(), (MINIMAL.parents[1] / "docs" / "testing.md").read_text()
+    fixtures = re.findall(r"^@pytest\.fixture.*\ndef (\w+)", source, re.MULTILINE)
+    assert fixtures and set(fixtures) == set(re.findall(r"^\| `(\w+)` \|", page, re.MULTILINE))
