@@ -11,8 +11,8 @@ A bad row never ends a chunk. It is tried again at its customer's next turn, and
 ends `failed`, and says why. A chunk that is killed held one row: its message, which comes again, takes that row first;
 where the message is gone too, the janitor puts the row back once its lease has lapsed.
 
-Not guaranteed: that a chunk does as many rows as it may. On failure of the database it raises, and the rows that were
-done stay done.
+Not guaranteed: that a chunk does as many rows as it may. Where PostgreSQL or Redis is gone it raises, and the
+rows that were done stay done; the one at which Redis went has lost no try.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ from fleet.app import process_broker
 from fleet.clock import clock
 from fleet.elastic import Did
 from fleet.errors import RetryLater
+from fleet.gone import server_gone
 from fleet.logs import get_logger
 from fleet.storage import session
 from fleet.storage.leases import RUNNING
@@ -49,8 +50,8 @@ MOST_TRIES = 3  # what a model answered wrongly three times, asked twice each, i
 
 
 def passes(error: Exception) -> bool:
-    """Whether a failure is not its row's: the model is parked, busy with people, or away."""
-    return isinstance(error, (RetryLater, ModelUnavailable))
+    """Whether a failure is not its row's: the model is parked, busy with people, or away, or one of our servers is."""
+    return isinstance(error, (RetryLater, ModelUnavailable)) or server_gone(error)
 
 
 @dataclass

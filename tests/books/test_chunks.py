@@ -9,6 +9,7 @@ from types import MappingProxyType
 from typing import Any
 
 import pytest
+import redis
 from dramatiq import Message
 from sqlalchemy import func, select, text, update
 
@@ -134,6 +135,19 @@ def test_a_chunk_without_a_place_reads_nothing_and_its_document_loses_no_try(
     assert "people hold 1 and batch 0 of 2 places" in (now(row).outcome or "")
     attachments.extract_backlog(5, token="m1")
     assert len(read) == 2
+
+
+def test_a_document_at_which_redis_goes_away_loses_no_try(read: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    row, other = old("a"), old("b")
+
+    def away(path: Any) -> DocumentText:
+        raise redis.ConnectionError("Error 111 connecting to localhost:6379. Connection refused.")
+
+    monkeypatch.setattr(documents, "read", away)
+    for _ in range(3):
+        with pytest.raises(redis.ConnectionError):
+            attachments.extract_backlog(5, token="m1")
+    assert [(now(one).status, now(one).attempts) for one in (row, other)] == [(QUEUED, 0)] * 2
 
 
 def test_what_a_killed_chunk_was_reading_is_read_first_when_its_message_comes_again(read: list[str]) -> None:
