@@ -36,6 +36,7 @@ from fleet.elastic import Did
 from fleet.errors import RetryLater
 from fleet.gone import server_gone
 from fleet.logs import get_logger
+from fleet.quota import NoPlace
 from fleet.storage import session
 from fleet.storage.leases import RUNNING
 from fleet.sweep import sweep
@@ -106,8 +107,11 @@ class Chunk:
 
 
 def _park(error: Exception) -> None:
-    """As the middleware would, had the job failed with it: whoever shares the key waits as well."""
-    if isinstance(error, RetryLater) and error.key is not None:
+    """As the middleware would, had the job failed with it: whoever shares the key waits as well.
+
+    A place that batch did not get parks nothing: the next one asks the quota, which knows.
+    """
+    if isinstance(error, RetryLater) and error.key is not None and not isinstance(error, NoPlace):
         parking.park(process_broker(), error.key, error.after)
 
 

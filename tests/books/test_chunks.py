@@ -20,6 +20,7 @@ from books.models import AgentRun, Attachment, AttachmentStatus, BacklogTurn, Ru
 from fleet import app as application
 from fleet import deadline, janitor
 from fleet.app import process_broker
+from fleet.broker import keys
 from fleet.clock import clock
 from fleet.elastic import Did
 from fleet.quota import Quota, place
@@ -133,6 +134,7 @@ def test_a_chunk_without_a_place_reads_nothing_and_its_document_loses_no_try(
         assert attachments.extract_backlog(5, token="m1") == Did(False, 0, early=True)
     assert (now(row).status, now(row).attempts, now(other).attempts, read) == (QUEUED, 0, 0, [])
     assert "people hold 1 and batch 0 of 2 places" in (now(row).outcome or "")
+    assert not process_broker().client.keys(keys.parked(process_broker().namespace, "*")), "nobody asks for such a key"
     attachments.extract_backlog(5, token="m1")
     assert len(read) == 2
 
