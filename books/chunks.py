@@ -11,8 +11,8 @@ A bad row never ends a chunk. It is tried again at its customer's next turn, and
 ends `failed`, and says why. A chunk that is killed held one row: its message, which comes again, takes that row first;
 where the message is gone too, the janitor puts the row back once its lease has lapsed.
 
-Not guaranteed: that a chunk does as many rows as it may. On failure of the database it raises, and the rows that were
-done stay done.
+Not guaranteed: that a chunk does as many rows as it may. Where PostgreSQL or Redis is gone it raises, and the
+rows that were done stay done; the one at which Redis went has lost no try.
 """
 
 from __future__ import annotations
@@ -34,7 +34,9 @@ from fleet.app import process_broker
 from fleet.clock import clock
 from fleet.elastic import Did
 from fleet.errors import RetryLater
+from fleet.gone import server_gone
 from fleet.logs import get_logger
+from fleet.quota import NoPlace
 from fleet.storage import session
 from fleet.storage.leases import RUNNING
 from fleet.sweep import sweep
@@ -49,8 +51,8 @@ MOST_TRIES = 3  # what a model answered wrongly three times, asked twice each, i
 
 
 def passes(error: Exception) -> bool:
-    """Whether a failure is not its row's: the model is parked, busy with people, or away."""
-    return isinstance(error, (RetryLater, ModelUnavailable))
+    """Whether a failure is not its row's: the model is parked, busy with people, or away, or one of our servers is."""
+    return isinstance(error, (RetryLater, ModelUnavailable)) or server_gone(error)
 
 
 @dataclass
@@ -110,8 +112,11 @@ class Chunk:
 
 
 def _park(error: Exception) -> None:
-    """As the middleware would, had the job failed with it: whoever shares the key waits as well."""
-    if isinstance(error, RetryLater) and error.key is not None:
+    """As the middleware would, had the job failed with it: whoever shares the key waits as well.
+
+    A place that batch did not get parks nothing: the next one asks the quota, which knows.
+    """
+    if isinstance(error, RetryLater) and error.key is not None and not isinstance(error, NoPlace):
         parking.park(process_broker(), error.key, error.after)
 
 

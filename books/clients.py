@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, TypeVar
 from config.settings import settings
 from fleet import parking, quota
 from fleet.errors import RetryLater
+from fleet.gone import server_gone
+from fleet.logs import get_logger
 
 if TYPE_CHECKING:
     from books.bank import BankClient
@@ -21,6 +23,8 @@ if TYPE_CHECKING:
     from books.model import ModelClient
 
 T = TypeVar("T")
+
+log = get_logger(__name__)
 
 _lock = threading.Lock()
 
@@ -99,15 +103,25 @@ def limited(key: str) -> Iterator[None]:
     """Call the world outside under a key: with a place of its quota, if it has one, and unless it is parked.
 
     Raises `RetryLater` while it is parked, and `NoPlace`, which is one, where batch gets no place; a rate limit that
-    the block meets parks the key.
+    the block meets parks the key. While Redis does not answer nothing counts as parked: people are called for, and
+    batch, where there is a quota, gets no place of it.
     """
-    parking.check(key)
+    _check(key)
     try:
         with quota.place(key, people=quota.for_people()) if quota.declared(key) else nullcontext():
             yield
     except RetryLater as error:
         error.key = error.key or key
         raise
+
+
+def _check(key: str) -> None:
+    try:
+        parking.check(key)
+    except Exception as error:
+        if not server_gone(error):
+            raise
+        log.warning("parking_unanswered", key=key, error=repr(error))
 
 
 def forget() -> None:

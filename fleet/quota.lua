@@ -1,4 +1,5 @@
--- Places of one quota, held as leases by the server's clock: whose lapsed is gone at the next call.
+-- Places of one quota, held as leases by the server's clock: whose lapsed is gone at the next call. So is one that ends
+-- later than any taken now could: the clock was set back, who lives renews, and a killed holder's would stay as long.
 -- KEYS[1] places of people, KEYS[2] places of batch (holding id -> milliseconds its lease ends at)
 -- ARGV[1] what to do, ARGV[2] length of a lease in milliseconds, ARGV[3] places, ARGV[4] reserve, then
 --   take: "people" or "batch", id     (people always get one; batch while places - reserve are not all taken)
@@ -11,6 +12,7 @@ local verb, lease = ARGV[1], tonumber(ARGV[2])
 local of = {people = KEYS[1], batch = KEYS[2]}
 for _, key in pairs(of) do
     redis.call("ZREMRANGEBYSCORE", key, "-inf", string.format("%.0f", now))
+    redis.call("ZREMRANGEBYSCORE", key, string.format("(%.0f", now + 2 * lease), "+inf")  -- not for a clock that is slewed
 end
 
 local function hold(holder, id)

@@ -10,12 +10,14 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
+import redis
 from dramatiq import Message
 from dramatiq.middleware import Shutdown
 from sqlalchemy import TextClause, func, select, text, update
 
 from books import categories, categorizing, clients
 from books.categories import Categories
+from books.model import ModelClient
 from books.models import AccountStatus, BacklogTurn, BankAccount, Category, Transaction
 from fleet import wire
 from fleet.app import process_broker
@@ -157,6 +159,19 @@ def test_a_model_that_is_away_ends_the_chunk_and_costs_no_row_a_try(account: int
     assert not chunk(), "the chain ends, and is begun again in a minute"
     assert world.count("chat/completions") == 1, "the next row is not asked for"
     assert [(now(row).sorting_tries, now(row).sorting_message) for row in rows] == [(0, None)] * 3
+
+
+def test_a_row_at_which_redis_goes_away_loses_no_try(account: int, world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = [add(account, f"Kontoführung {number}") for number in range(2)]
+
+    def away(self: Any, *_: Any, **__: Any) -> str:
+        raise redis.ConnectionError("Error 111 connecting to localhost:6379. Connection refused.")
+
+    monkeypatch.setattr(ModelClient, "categorize", away)
+    for _ in range(3):
+        with pytest.raises(redis.ConnectionError):
+            chunk()
+    assert [(now(row).sorting_tries, now(row).unsorted_because) for row in rows] == [(0, None)] * 2
 
 
 def test_keyword_rows_behind_those_for_a_model_that_is_away_are_sorted_all_the_same_and_then_the_others(

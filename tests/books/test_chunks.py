@@ -9,6 +9,7 @@ from types import MappingProxyType
 from typing import Any
 
 import pytest
+import redis
 from dramatiq import Message
 from sqlalchemy import func, select, text, update
 
@@ -19,6 +20,7 @@ from books.models import AgentRun, Attachment, AttachmentStatus, BacklogTurn, Ru
 from fleet import app as application
 from fleet import deadline, janitor
 from fleet.app import process_broker
+from fleet.broker import keys
 from fleet.clock import clock
 from fleet.elastic import Did
 from fleet.quota import Quota, place
@@ -132,8 +134,22 @@ def test_a_chunk_without_a_place_reads_nothing_and_its_document_loses_no_try(
         assert attachments.extract_backlog(5, token="m1") == Did(False, 0, early=True)
     assert (now(row).status, now(row).attempts, now(other).attempts, read) == (QUEUED, 0, 0, [])
     assert "people hold 1 and batch 0 of 2 places" in (now(row).outcome or "")
+    assert not process_broker().client.keys(keys.parked(process_broker().namespace, "*")), "nobody asks for such a key"
     attachments.extract_backlog(5, token="m1")
     assert len(read) == 2
+
+
+def test_a_document_at_which_redis_goes_away_loses_no_try(read: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    row, other = old("a"), old("b")
+
+    def away(path: Any) -> DocumentText:
+        raise redis.ConnectionError("Error 111 connecting to localhost:6379. Connection refused.")
+
+    monkeypatch.setattr(documents, "read", away)
+    for _ in range(3):
+        with pytest.raises(redis.ConnectionError):
+            attachments.extract_backlog(5, token="m1")
+    assert [(now(one).status, now(one).attempts) for one in (row, other)] == [(QUEUED, 0)] * 2
 
 
 def test_what_a_killed_chunk_was_reading_is_read_first_when_its_message_comes_again(read: list[str]) -> None:

@@ -201,6 +201,18 @@ def test_a_host_whose_clock_is_off_neither_loses_its_places_nor_takes_others(
     wait_until(lambda: held(broker) == (0, 0))
 
 
+def test_after_redis_s_clock_was_set_back_a_killed_holder_s_place_comes_back_and_who_lives_keeps_theirs(
+    broker: FleetBroker,
+) -> None:
+    key = keys.quota(broker.namespace, "model", "batch")
+    with quota.place("model", people=False):
+        (lives,) = broker.client.zrange(key, 0, -1)  # type: ignore[misc]
+        ends = (time.time() + 3600) * 1000
+        broker.client.zadd(key, {"killed": ends, lives: ends})
+        wait_until(lambda: held(broker) == (0, 1), 5)
+        assert broker.client.zscore(key, "killed") is None
+
+
 def test_a_process_that_stood_still_is_counted_again_when_it_wakes(broker: FleetBroker, host: Host) -> None:
     process = host("batch", 3)
     answers(process, 3)
