@@ -5,6 +5,8 @@ from __future__ import annotations
 import copy
 import json
 import os
+import subprocess
+import sys
 import xml.etree.ElementTree
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -177,6 +179,16 @@ def test_a_peers_failed_round_leaves_it_its_good_ones(
     assert found.surprised == surprised
     peers = PEERS | {"failed": {"idle": {"dramatiq": "1 round failed: it broke"}}}
     assert "p50 400 (300 to 500); 1 round failed: it broke |" in page.page(BENCH, peers, STRUCK, "", "p.svg")
+
+
+def test_a_process_of_stock_holds_nothing_of_ours() -> None:
+    ask = (
+        "import sys, dramatiq_peer; dramatiq_peer.Peer()._actor('bench', 'noop'); "
+        "print(*{name.partition('.')[0] for name in sys.modules} & {'fleet', 'middleware', 'pydantic'})"
+    )
+    environment = {**os.environ, "BENCH_KIND": "stock", "PYTHONPATH": str(page.HERE / "peers")}
+    said = subprocess.run([sys.executable, "-c", ask], env=environment, capture_output=True, text=True, check=True)
+    assert said.stdout.strip() == ""
 
 
 def test_the_page_in_docs_is_made_from_the_figures_that_are_kept(tmp_path: Path) -> None:
