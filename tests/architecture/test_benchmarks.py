@@ -20,7 +20,7 @@ from tests.benchmarks.__main__ import _LINES
 from tests.benchmarks.claims import NO_LINE, STATED, Stated
 from tests.benchmarks.peers import __main__ as peers_main
 from tests.benchmarks.peers.measures import MEASURES, Measure
-from tests.benchmarks.peers.stage import OURS, STOCK, Failed
+from tests.benchmarks.peers.stage import OURS, STOCK, Failed, Run
 from tests.conftest import ROOT
 
 BENCH: dict[str, Any] = {
@@ -189,6 +189,31 @@ def test_a_process_of_stock_holds_nothing_of_ours() -> None:
     environment = {**os.environ, "BENCH_KIND": "stock", "PYTHONPATH": str(page.HERE / "peers")}
     said = subprocess.run([sys.executable, "-c", ask], env=environment, capture_output=True, text=True, check=True)
     assert said.stdout.strip() == ""
+
+
+class _Greedy(Run):
+    """Two workers, the first of which takes everything until the third time that something is sent."""
+
+    def __init__(self) -> None:
+        self.contender, self.sent = STOCK, 0
+
+    def start(self, *arguments: object, **more: str) -> Any:
+        """It starts by itself."""
+
+    def ask(self, *arguments: Any, within: float = 0) -> Any:
+        self.sent += arguments[3]
+
+    def done(self) -> int:
+        return self.sent
+
+    def notes(self, what: str) -> list[str]:
+        return ["11"] * self.sent if self.sent < 3 * 8 else ["11"] * 16 + ["12"] * 8
+
+
+def test_workers_have_begun_once_each_process_was_seen_to_do_a_job() -> None:
+    run = _Greedy()
+    run.workers(2, 8)
+    assert run.sent == 3 * 8
 
 
 def test_the_page_in_docs_is_made_from_the_figures_that_are_kept(tmp_path: Path) -> None:
