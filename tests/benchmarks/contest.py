@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 import statistics
+import traceback
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -39,6 +40,7 @@ STOCK_256 = Contender("stock, prefetch 256", "stock", 256)
 HUEY = Contender("huey", "huey")
 
 Figures = dict[str, float]
+TRIES = 2
 
 
 @dataclass(frozen=True)
@@ -110,35 +112,59 @@ class Comparison:
 
 @dataclass(frozen=True)
 class Outcome:
-    """A claim's lines, and the machine's load average over a minute when it began."""
+    """A claim's lines, the machine's load average over a minute when it began, and what rounds that failed said."""
 
     claim: Claim
     load: float
     lines: list[Comparison]
+    failed: tuple[str, ...] = ()
 
 
 def play(claim: Claim, stage: Stage, rounds: int) -> Outcome:
-    """Measure every contender `rounds` times in turn, another one first in each; prints each as it comes."""
+    """Measure every contender `rounds` times in turn, another one first in each; prints each as it comes.
+
+    A round that raises is told and kept in words, and the others go on: an hour is not lost for it. Who failed twice is
+    not asked again, as each failure may be minutes of waiting.
+    """
     contenders = list(dict.fromkeys(one for pair in claim.compared for one in (pair.ours, pair.other)))
     seen: dict[Contender, dict[str, list[float]]] = {contender: defaultdict(list) for contender in contenders}
+    failed: dict[Contender, list[str]] = {contender: [] for contender in contenders}
     load = os.getloadavg()[0]
     print(f"\n{claim.name}: {claim.work} (load average {load:.2f})", flush=True)
     for turn in range(1 if claim.once else rounds):
         first = turn % len(contenders)
         for contender in contenders[first:] + contenders[:first]:
-            figures = claim.measure(stage, contender)
-            stage.clear()
+            if len(failed[contender]) == TRIES:
+                continue
+            try:
+                try:
+                    figures = claim.measure(stage, contender)
+                finally:
+                    stage.clear()
+            except Exception as error:
+                failed[contender].append(words := last_line(error))
+                print(f"  {turn + 1}. {contender.label}: failed: {words}", flush=True)
+                continue
             for name, value in figures.items():
                 seen[contender][name].append(value)
             shown = ", ".join(f"{name} {_number(value)}" for name, value in figures.items())
             print(f"  {turn + 1}. {contender.label}: {shown}", flush=True)
-    lines = [_compare(claim, pair, name, seen) for pair in claim.compared for name in seen[pair.ours]]
-    return Outcome(claim, load, lines)
+    lines = [
+        _compare(claim, pair, name, seen) for pair in claim.compared for name in seen[pair.ours] or seen[pair.other]
+    ]
+    return Outcome(claim, load, lines, tuple(f"{one.label}: {said}" for one, told in failed.items() for said in told))
+
+
+def last_line(error: Exception) -> str:
+    """What a traceback ends with, on one line and not longer than a table bears."""
+    return " ".join("".join(traceback.format_exception_only(error)).split())[:300]
 
 
 def _compare(claim: Claim, pair: Pair, name: str, seen: Mapping[Contender, Mapping[str, list[float]]]) -> Comparison:
     ours, other = seen[pair.ours][name], seen[pair.other][name]
-    if not other:  # it does no such thing
+    if not ours:  # it failed, which stands beside
+        return Comparison(name, "-", _shown(pair.other, other), None, "", "")
+    if not other:  # it does no such thing, or failed
         return Comparison(name, _shown(pair.ours, ours), "-", None, "", "")
     mine, theirs = statistics.median(ours), statistics.median(other)
     better, worse = (mine, theirs) if claim.higher_is_better else (theirs, mine)

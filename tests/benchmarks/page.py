@@ -66,6 +66,9 @@ def _own(bench: Json) -> Iterator[str]:
             aim = ", ".join(filter(None, (line["aim"], line["verdict"])))
             yield f"| {named} | {line['figure']} | {line['ours']} | {line['other']} | {ratio} | {aim} |"
             named = " | "
+        for words in claim.get("failed", ()):
+            yield f"| {named} | failed | {_escaped(words)} | | | |"
+            named = " | "
     yield ""
     yield "Lines without a contender:"
     yield ""
@@ -88,7 +91,8 @@ def _beside(peers: Json) -> Iterator[str]:
         yield f"| library | median (lowest to highest){', ' + unit if unit else ''} |"
         yield "|---|---|"
         for library, cell in cells.items():
-            yield f"| {library} | {_escaped(told(cell))} |"
+            failed = peers.get("failed", {}).get(measure, {}).get(library)
+            yield f"| {library} | {_escaped('; '.join(filter(None, (told(cell), failed))))} |"
         yield ""
 
 

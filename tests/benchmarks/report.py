@@ -16,16 +16,16 @@ from typing import Any
 
 import redis
 
-from tests.benchmarks.contest import Outcome
+from tests.benchmarks.contest import Outcome, last_line
 
 _HEAD = ("figure", "ours", "beside", "ratio", "aim", "")
 _LOGGED = re.compile(r"\{|\d{4}-\d\d-\d\d[ T]\d\d:")
 _LIBRARIES = ("dramatiq", "redis", "huey")
 
 
-def show(outcomes: Sequence[Outcome], client: redis.Redis, rounds: int) -> None:
+def show(outcomes: Sequence[Outcome], versions: str, rounds: int) -> None:
     """Print the machine, the versions, and every line."""
-    print(f"\n{_machine()}\n{_versions(client)}")
+    print(f"\n{_machine()}\n{versions}")
     print(
         f"Medians of {rounds}, one of what takes minutes; contenders in turn; lowest and highest in brackets. The ratio"
         " says how many times better ours is.\n"
@@ -37,17 +37,17 @@ def show(outcomes: Sequence[Outcome], client: redis.Redis, rounds: int) -> None:
         print(f"{outcome.claim.name}: {outcome.claim.work} (load average {outcome.load:.2f})")
         for row in (_HEAD, *(line.cells() for line in outcome.lines)):
             print("  " + " | ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip(" |"))
+        for words in outcome.failed:
+            print(f"  FAILED: {words}")
         print()
 
 
-def as_json(
-    outcomes: Sequence[Outcome], said: dict[str, dict[str, Any]], client: redis.Redis, rounds: int
-) -> dict[str, Any]:
+def as_json(outcomes: Sequence[Outcome], said: dict[str, dict[str, Any]], versions: str, rounds: int) -> dict[str, Any]:
     """What `tests.benchmarks.page` reads; `said` is what lines without a contender printed."""
     return {
         "measured": time.strftime("%Y-%m-%d"),
         "machine": _machine(),
-        "versions": _versions(client),
+        "versions": versions,
         "rounds": rounds,
         "settings": "Valkey on loopback without persistence; what a line says, else each library's defaults",
         "claims": [
@@ -56,6 +56,7 @@ def as_json(
                 "work": outcome.claim.work,
                 "load": round(outcome.load, 2),
                 "lines": [asdict(line) for line in outcome.lines],
+                "failed": list(outcome.failed),
             }
             for outcome in outcomes
         ],
@@ -63,22 +64,28 @@ def as_json(
     }
 
 
-def said_by(work: Callable[[], None]) -> list[str]:
-    """Do it; what it and its child processes printed, without their log. It is printed when it is over."""
+def said_by(work: Callable[[], None]) -> tuple[list[str], bool]:
+    """Do it; what it and its child processes printed, without their log, and whether it went through.
+
+    It is printed when it is over. What it raised is said behind it, and goes no further.
+    """
     sys.stdout.flush()
-    kept = os.dup(1)
+    kept, failed = os.dup(1), ""
     with tempfile.TemporaryFile() as taken:
         os.dup2(taken.fileno(), 1)
         try:
             work()
+        except Exception as error:
+            failed = f"failed: {last_line(error)}"
         finally:
             sys.stdout.flush()
             os.dup2(kept, 1)
             os.close(kept)
             taken.seek(0)
             said = taken.read().decode().strip()
-            print(said, flush=True)
-    return [line.strip() for line in said.splitlines() if line.strip() and not _LOGGED.match(line)]
+            print("\n".join(filter(None, (said, failed))), flush=True)
+    lines = [line.strip() for line in said.splitlines() if line.strip() and not _LOGGED.match(line)]
+    return [*lines, failed] if failed else lines, not failed
 
 
 def _machine() -> str:
@@ -91,7 +98,8 @@ def _machine() -> str:
     return ", ".join([platform.machine(), *sorted(models), cores, f"{platform.system()} {platform.release()}"])
 
 
-def _versions(client: redis.Redis) -> str:
+def versions_of(client: redis.Redis) -> str:
+    """Python's, the libraries' and the server's."""
     server = client.info("server")
     name = f"{server.get('server_name', 'redis')} {server.get('valkey_version', server['redis_version'])}"
     libraries = ", ".join(f"{library} {version(library)}" for library in _LIBRARIES)

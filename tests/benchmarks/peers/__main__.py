@@ -2,6 +2,8 @@
 
 Each library runs in an environment of its own, made from hashed requirements (`make bench-peers`), on one embedded
 Valkey without persistence. Contenders take turns; medians are printed. What a library cannot do is said in its place.
+The file of figures is written after each measure. What nobody foresaw is told, does not end the run, and makes the exit
+status 1.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ import platform
 import subprocess
 import tempfile
 import time
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +25,7 @@ from rich.console import Console
 from rich.table import Table
 
 from fleet import embedded
+from tests.benchmarks.contest import TRIES, last_line
 from tests.benchmarks.page import told
 from tests.benchmarks.peers.measures import MEASURES, Measure
 from tests.benchmarks.peers.stage import CONTENDERS, Contender, Failed, running
@@ -44,48 +48,81 @@ def main() -> None:
         embedded.servers(Path(folder), embedded.Wanted(valkey=True, postgres=False)) as urls,
     ):
         redis.Redis.from_url(urls.redis_url).config_set("appendonly", "no")
-        loads, figures = {}, {}
-        for one in measures:
-            loads[one.name] = round(os.getloadavg()[0], 2)
-            figures[one.name] = _play(one, contenders, urls.redis_url, Path(folder), asked.rounds)
-        machine = _machine(urls.redis_url, contenders)
-    _show(measures, contenders, figures, machine)
-    if asked.json:
-        written = {
+        written: dict[str, Any] = {
             "measured": time.strftime("%Y-%m-%d"),
-            "machine": machine,
+            "machine": _machine(urls.redis_url, contenders),
             "rounds": asked.rounds,
             "settings": {one.label: one.stated for one in contenders},
-            "works": {one.name: [one.work, one.unit, one.higher_is_better] for one in measures},
-            "loads": loads,
-            "figures": figures,
+            "works": {},
+            "loads": {},
+            "figures": {},
+            "failed": {},
         }
-        asked.json.write_text(json.dumps(written, indent=1, ensure_ascii=False) + "\n")
+        surprised = False
+        for one in measures:
+            written["works"][one.name] = [one.work, one.unit, one.higher_is_better]
+            written["loads"][one.name] = round(os.getloadavg()[0], 2)
+            found = _play(one, contenders, urls.redis_url, Path(folder), asked.rounds)
+            written["figures"][one.name] = found.cells(contenders)
+            written["failed"][one.name] = found.failed()
+            surprised = surprised or found.surprised
+            if asked.json:
+                asked.json.write_text(json.dumps(written, indent=1, ensure_ascii=False) + "\n")
+    _show(measures, contenders, written)
+    if surprised:
+        raise SystemExit("something failed that nobody foresaw; it is said above")
 
 
-def _play(measure: Measure, contenders: list[Contender], url: str, folder: Path, rounds: int) -> dict[str, Cell]:
-    found: dict[str, Cell] = {}
+@dataclass
+class Found:
+    """What a measure found, by the contender's label: figures, and what is said of each round that failed.
+
+    `surprised` says that one failed as no measure foresees.
+    """
+
+    figures: dict[str, dict[str, list[float]]] = field(default_factory=dict)
+    words: dict[str, list[str]] = field(default_factory=dict)
+    surprised: bool = False
+
+    def cells(self, contenders: list[Contender]) -> dict[str, Cell]:
+        """Figures, or words where there are none."""
+        labels = [one.label for one in contenders]
+        return {label: self.figures.get(label) or "; ".join(dict.fromkeys(self.words[label])) for label in labels}
+
+    def failed(self) -> dict[str, str]:
+        """What is said beside the figures of who has some, and failed in other rounds."""
+        return {
+            label: f"{len(said)} round{'s' * (len(said) > 1)} failed: {'; '.join(dict.fromkeys(said))}"
+            for label, said in self.words.items()
+            if label in self.figures
+        }
+
+
+def _play(measure: Measure, contenders: list[Contender], url: str, folder: Path, rounds: int) -> Found:
+    found = Found()
     print(f"{measure.name}: {measure.work} (load average {os.getloadavg()[0]:.2f})", flush=True)
     for turn in range(1 if measure.once else rounds):
         for contender in contenders[turn % len(contenders) :] + contenders[: turn % len(contenders)]:
-            if isinstance(found.get(contender.label), str):
-                continue
-            _measured(measure, contender, url, folder, found)
+            if len(found.words.get(contender.label, ())) < TRIES:  # a failure may be minutes of waiting
+                _measured(measure, contender, url, folder, found)
     return found
 
 
-def _measured(measure: Measure, contender: Contender, url: str, folder: Path, found: dict[str, Cell]) -> None:
+def _measured(measure: Measure, contender: Contender, url: str, folder: Path, found: Found) -> None:
     own = folder / contender.label.split(",")[0]
     own.mkdir(exist_ok=True)
     try:
         with running(contender, url, own) as run:
             seen = measure.measure(run)
-    except (Failed, subprocess.TimeoutExpired) as error:
-        found[contender.label] = str(error)[:200]
-        print(f"  {contender.label}: {error}", flush=True)
+    except Exception as error:
+        foreseen = isinstance(error, (Failed, subprocess.TimeoutExpired))
+        words = str(error)[:200] if foreseen else last_line(error)
+        found.surprised = found.surprised or not foreseen
+        found.words.setdefault(contender.label, []).append(words)
+        print(f"  {contender.label}: {words}", flush=True)
         return
     print(f"  {contender.label}: " + ", ".join(f"{name} {value:,.4g}" for name, value in seen.items()), flush=True)
-    cell: Any = found.setdefault(contender.label, {})
+    cell = found.figures.setdefault(contender.label, {})
     for name, value in seen.items():
         cell.setdefault(name, []).append(value)
 
@@ -107,11 +144,9 @@ def _machine(url: str, contenders: list[Contender]) -> dict[str, str]:
     }
 
 
-def _show(
-    measures: list[Measure], contenders: list[Contender], figures: dict[str, dict[str, Cell]], machine: dict[str, str]
-) -> None:
-    console = Console(width=160)
-    console.print(", ".join(f"{name} {value}" for name, value in machine.items()))
+def _show(measures: list[Measure], contenders: list[Contender], written: dict[str, Any]) -> None:
+    console = Console(width=160, markup=False)  # what a failure says may have brackets
+    console.print(", ".join(f"{name} {value}" for name, value in written["machine"].items()))
     for contender in contenders:
         console.print(f"{contender.label}: not by default: {contender.stated}", soft_wrap=True)
     for measure in measures:
@@ -119,7 +154,8 @@ def _show(
         table.add_column("library")
         table.add_column(f"median (lowest to highest), {measure.unit}".rstrip(", "), overflow="fold")
         for contender in contenders:
-            table.add_row(contender.label, told(figures[measure.name].get(contender.label, "not measured")))
+            cell, failed = written["figures"][measure.name][contender.label], written["failed"][measure.name]
+            table.add_row(contender.label, "; ".join(filter(None, (told(cell), failed.get(contender.label)))))
         console.print(table)
 
 

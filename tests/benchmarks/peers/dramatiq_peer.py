@@ -16,40 +16,49 @@ from typing import Any
 
 import driver
 import jobs
+import redis
+from dramatiq import Actor
 
 ROOT = Path(__file__).parents[3]
 sys.path.insert(0, str(ROOT))
 OURS = os.environ.get("BENCH_KIND", "ours") == "ours"
 
 
+# Nothing of `fleet` is imported for stock: what it would hold in memory is not stock's.
+def _ours() -> Any:
+    from fleet.broker import FleetBroker
+
+    return FleetBroker(url=jobs.URL, namespace=jobs.NAMESPACE)
+
+
+def _stock() -> Any:
+    from dramatiq.brokers.redis import RedisBroker
+
+    stock: Any = RedisBroker
+    most = int(os.environ.get("BENCH_CONNECTIONS", "0"))
+    if not most:
+        return stock(url=jobs.URL, namespace=jobs.NAMESPACE)
+    return stock(client=redis.Redis.from_url(jobs.URL, max_connections=most), namespace=jobs.NAMESPACE)
+
+
+def _actor_kind() -> Any:
+    if not OURS:
+        return Actor
+    from fleet.actor import FleetActor
+
+    return FleetActor
+
+
 class Peer:
     """Dramatiq's actors, or ours."""
 
     def __init__(self) -> None:
-        import redis
-        from dramatiq.brokers.redis import RedisBroker
-
-        from fleet.broker import FleetBroker
-
-        stock: Any = RedisBroker
-        most = int(os.environ.get("BENCH_CONNECTIONS", "0"))
-        if OURS:
-            self._broker: Any = FleetBroker(url=jobs.URL, namespace=jobs.NAMESPACE)
-        elif most:
-            client = redis.Redis.from_url(jobs.URL, max_connections=most)
-            self._broker = stock(client=client, namespace=jobs.NAMESPACE)
-        else:
-            self._broker = stock(url=jobs.URL, namespace=jobs.NAMESPACE)
+        self._broker: Any = _ours() if OURS else _stock()
         self._actors: dict[tuple[str, str], Any] = {}
 
     def _actor(self, queue: str, job: str) -> Any:
-        from dramatiq import Actor
-
-        from fleet.actor import FleetActor
-
         if (queue, job) not in self._actors:
-            kind: Any = FleetActor if OURS else Actor
-            made = kind(
+            made = _actor_kind()(
                 jobs.JOBS[job],
                 broker=self._broker,
                 actor_name=f"{job}_{queue}",
@@ -74,14 +83,15 @@ class Peer:
     def worker(self, threads: int, queues: Sequence[str]) -> None:
         import dramatiq
 
-        from fleet.workers.worker import FleetWorker
-
+        kind: Any = dramatiq.Worker
+        if OURS:
+            from fleet.workers.worker import FleetWorker as kind
         for queue in queues:
             for job in jobs.JOBS:
                 self._actor(queue, job)
         self._broker.emit_after("process_boot")
         dramatiq.set_broker(self._broker)
-        (FleetWorker if OURS else dramatiq.Worker)(self._broker, worker_threads=threads).start()
+        kind(self._broker, worker_threads=threads).start()
         signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
         threading.Event().wait()
 

@@ -15,8 +15,10 @@ import redis
 URL = os.environ.get("BENCH_URL", "redis://127.0.0.1:6379/0")
 NAMESPACE = os.environ.get("BENCH_NAMESPACE", "bench")
 """Of the peer's own keys where it can be told, and of ours; the notes stand under it."""
-DONE, STARTS, LATENCIES, FIRES = (f"{NAMESPACE}:notes:{what}" for what in ("done", "starts", "latencies", "fires"))
+_KINDS = ("done", "starts", "latencies", "fires", "pids")
+DONE, STARTS, LATENCIES, FIRES, PIDS = (f"{NAMESPACE}:notes:{what}" for what in _KINDS)
 _WRITE_SECONDS = 0.02
+_HELLO_SECONDS = 0.02
 
 
 class _Notes:
@@ -59,6 +61,12 @@ def noop(number: int = 0) -> None:
     _notes.add(None)
 
 
+def hello() -> None:
+    """Note which process did it, and take long enough that one process seldom does all of a few."""
+    time.sleep(_HELLO_SECONDS)
+    _notes.add(PIDS, str(os.getpid()))
+
+
 def nap(seconds: float) -> None:
     """Wait."""
     time.sleep(seconds)
@@ -99,4 +107,4 @@ def tick() -> None:
     redis.Redis.from_url(URL).rpush(FIRES, f"{time.time():.3f}")
 
 
-JOBS = {"noop": noop, "nap": nap, "burn": burn, "stamp": stamp, "long": long, "tick": tick}
+JOBS = {"noop": noop, "hello": hello, "nap": nap, "burn": burn, "stamp": stamp, "long": long, "tick": tick}

@@ -20,6 +20,7 @@ import redis
 HERE = Path(__file__).parent
 ROOT = HERE.parents[2]
 ENVIRONMENTS = ROOT / ".venv" / "peers"
+_BEGIN_WITHIN = 120.0
 
 
 @dataclass(frozen=True)
@@ -161,9 +162,13 @@ class Run:
         """Worker processes, ready: each was seen to do a job. A library without threads gets a process a thread."""
         count = processes if self.contender.has_threads else processes * min(threads, 8)
         started = [self.start("worker", threads, queue) for _ in range(count)]
-        before = self.done()
-        self.ask("fill", queue, "noop", 4 * count, '["number"]')
-        self.until(lambda: self.done() >= before + 4 * count, 60, "workers that begin")
+        wanted, known, ends = self.done(), set(self.notes("pids")), time.monotonic() + _BEGIN_WITHIN
+        while len(set(self.notes("pids")) - known) < count:  # by their own word, since one may do what is sent for all
+            if time.monotonic() > ends:
+                raise Failed(f"not all of {count} workers begin within {_BEGIN_WITHIN:g} s")
+            self.ask("fill", queue, "hello", 4 * count, "[]")
+            wanted += 4 * count
+            self.until(lambda least=wanted: self.done() >= least, 60, "workers that begin")
         return started
 
     def family(self) -> list[psutil.Process]:
