@@ -1,4 +1,4 @@
-"""Figures that README and docs claim in their sentences, and the line that measures each; a test holds the two together.
+"""Figures that README and docs claim in their sentences, and the line that measures each; a test ties the two together.
 
 Not here: those of `docs/scaling.md`, which says itself what printed them and what is reckoned.
 `words` stand in the file as they are here. `line` is one of `make bench`, `peers:` one of `make bench-peers`, `test:` a
