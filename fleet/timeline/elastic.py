@@ -47,6 +47,7 @@ def steps(
 
     `leased` if a lease stands now; `paused` is where a person had it paused.
     """
+    decisions = sorted(decisions, key=lambda one: one.at)  # a person's act goes by the clock of another host
     pieces = list(_decided(decisions, now, leased))
     for of_night in windows(entry, night):
         pieces += _undecided(entry, of_night, pieces, decisions, paused, min(now, of_night.closes))

@@ -157,7 +157,7 @@ def test_a_decision_without_one_behind_it_stands_until_now_only_while_its_lease_
 def test_with_the_balancer_off_the_level_holds_by_a_persons_hand_until_somebody_decides_again() -> None:
     calm, again = decided(at("00:30"), 2, "calm", "nobody waits"), decided(at("04:20"), 1, "calm", "nobody waits")
     off = replace(decided(at("00:36"), 0, "blind", "the balancer was switched off by ann: a quiet night"), epoch=0)
-    assert of_sweep("04:21", calm, off, again) == [
+    assert of_sweep("04:21", off, calm, again) == [  # written down in this order: the clocks of two hosts
         ("00:30", "00:36", 2, "calm"),
         ("00:36", "04:00", 0, "by hand"),
         ("04:00", "04:20", 4, "by hand"),
