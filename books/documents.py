@@ -178,7 +178,7 @@ def _rendered(page: PdfPage) -> Image:
 
 def _picture(path: Path) -> Image:
     """A PNG or JPEG, upright, on white, in RGB; its size is judged by its head alone, before it is decoded."""
-    from PIL import Image, ImageOps, UnidentifiedImageError
+    from PIL import Image, UnidentifiedImageError
 
     bombs = (Image.DecompressionBombError, Image.DecompressionBombWarning)
     try:
@@ -186,7 +186,7 @@ def _picture(path: Path) -> Image:
             width, height = picture.size
             if width * height > MAX_PIXELS or max(width, height) > MAX_STRETCH * min(width, height):
                 raise DocumentUnreadable(f"{path.name}: {width} x {height} pixels, which is no scan; scan it again")
-            upright = ImageOps.exif_transpose(picture)
+            upright = _upright(picture)
             if upright.mode.startswith("I"):  # 16 bits a pixel, which a conversion would clip
                 upright = upright.point(lambda value: value / 256).convert("L")
             rgba = upright.convert("RGBA")
@@ -197,6 +197,25 @@ def _picture(path: Path) -> Image:
         reason = "no picture follows its head" if isinstance(error, UnidentifiedImageError) else error
         found = f"{path.stat().st_size} bytes, and {reason}"
         raise DocumentUnreadable(f"{path.name}: a broken picture ({found}); upload it again") from error
+
+
+def _upright(picture: Image) -> Image:
+    """Turned as its EXIF says. Pillow's `exif_transpose` also writes the EXIF anew, and breaks at odd ones."""
+    from PIL.ExifTags import Base
+    from PIL.Image import Transpose
+
+    turns = {
+        2: Transpose.FLIP_LEFT_RIGHT,
+        3: Transpose.ROTATE_180,
+        4: Transpose.FLIP_TOP_BOTTOM,
+        5: Transpose.TRANSPOSE,
+        6: Transpose.ROTATE_270,
+        7: Transpose.TRANSVERSE,
+        8: Transpose.ROTATE_90,
+    }
+    picture.load()  # a PNG's EXIF may stand behind its pixels
+    turn = turns.get(picture.getexif().get(Base.Orientation, 1))
+    return picture if turn is None else picture.transpose(turn)
 
 
 @cache

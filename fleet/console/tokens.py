@@ -58,8 +58,8 @@ def read(written: str | None, file: Path | None) -> tuple[Token, ...]:
     if file is not None:
         try:
             text = file.read_text()
-        except (OSError, UnicodeDecodeError) as error:
-            raise SettingsInvalid(f"FLEET_CONSOLE_TOKENS_FILE: {file} cannot be read: {error}.") from None
+        except (OSError, ValueError) as error:  # no text, or a path that no file can have
+            raise SettingsInvalid(f"FLEET_CONSOLE_TOKENS_FILE: {str(file)!r} cannot be read: {error}.") from None
         lines += [(str(file), number, line) for number, line in enumerate(text.splitlines(), 1)]
     told = [(where, number, line.partition("#")[0].strip()) for where, number, line in lines]
     found = tuple(_token(where, number, line) for where, number, line in told if line)
@@ -82,5 +82,6 @@ def _require_unlike(found: Sequence[Token]) -> None:
     names = [token.name for token in found]
     if twice := sorted({name for name in names if names.count(name) > 1}):
         raise SettingsInvalid(
-            f"Two console tokens are named {twice[0]!r}; the audit could not tell them apart. Name each for one person."
+            f"FLEET_CONSOLE_TOKENS and its file name two tokens {twice[0]!r}; the audit could not tell them apart. "
+            "Name each for one person."
         )

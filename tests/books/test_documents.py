@@ -172,6 +172,25 @@ def test_a_jpeg_that_breaks_off_is_refused(tmp_path: Path) -> None:
         read(tmp_path / "torn.jpg")
 
 
+@pytest.mark.parametrize("orientation", range(1, 9))
+def test_a_picture_is_turned_as_its_exif_says_though_that_could_not_be_written_anew(
+    tmp_path: Path, orientation: int
+) -> None:
+    from PIL import Image, ImageOps
+    from PIL.ExifTags import Base
+
+    exif = Image.Exif()
+    exif[Base.Orientation], exif[Base.Make] = orientation, "Eight and more"
+    sound, path = exif.tobytes(), tmp_path / "turned.png"
+    text, rational = struct.pack(">HHI", Base.Make, 2, 15), struct.pack(">HHI", Base.Make, 5, 1)
+    Image.frombytes("RGB", (3, 2), bytes(range(18))).save(path, exif=sound)
+    with Image.open(path) as image:
+        turned = ImageOps.exif_transpose(image).tobytes()
+    Image.frombytes("RGB", (3, 2), bytes(range(18))).save(path, exif=sound.replace(text, rational))
+    assert text in sound
+    assert documents._picture(path).tobytes() == turned
+
+
 @pytest.mark.parametrize("side", [7_000, 60_000])
 def test_a_picture_of_too_many_pixels_is_refused_by_its_head(tmp_path: Path, side: int) -> None:
     with pytest.raises(DocumentUnreadable, match=r"bomb\.png: .*pixels.*can it again"):

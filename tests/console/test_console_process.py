@@ -88,7 +88,7 @@ def test_tokens_are_read_from_a_file_with_comments_and_from_the_environment(tmp_
     [
         ("ann operate secret", "FLEET_CONSOLE_TOKENS, line 1, is no token"),
         (f"ann admin {digest_of('a')}", "is no token"),
-        (f"ann read {digest_of('a')}; ann operate {digest_of('b')}", "are named 'ann'"),
+        (f"ann read {digest_of('a')}; ann operate {digest_of('b')}", "FLEET_CONSOLE_TOKENS and its file name two"),
     ],
 )
 def test_what_is_no_token_is_refused_without_saying_it(written: str, says: str) -> None:
@@ -98,9 +98,10 @@ def test_what_is_no_token_is_refused_without_saying_it(written: str, says: str) 
     assert "secret" not in str(raised.value)
 
 
-def test_a_file_of_tokens_that_is_not_there_is_said(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["none", "no\0name"])
+def test_a_file_of_tokens_that_is_not_there_is_said(tmp_path: Path, name: str) -> None:
     with pytest.raises(SettingsInvalid, match="FLEET_CONSOLE_TOKENS_FILE"):
-        read(None, tmp_path / "none")
+        read(None, tmp_path / name)
 
 
 def test_a_drawn_token_is_another_each_time() -> None:

@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 
 import config.settings
 import fleet.settings
+from fleet.broker.connection import client_from, shown
+from fleet.console import tokens
 from fleet.errors import SettingsInvalid
 
 KINDS = [fleet.settings.Settings, config.settings.Settings]
@@ -37,15 +39,37 @@ VALUES = st.text(st.characters(exclude_characters="\x00", exclude_categories=["C
         "json",
         "none",
         "mail.example",
+        f"ann read sha256:{'a' * 64}",
+        f"ann read sha256:{'a' * 64} # hers;ann operate {'b' * 64}",
     ]
 )
+URLS = st.builds(
+    "{}://{}:{}{}@{}{}".format,
+    st.sampled_from(["redis", "rediss", "unix", "redis+sentinel", "rediss+sentinel", "http"]),
+    st.sampled_from(["", "ann", "%zz"]) | VALUES,
+    st.just(MARK),
+    st.just("") | VALUES,
+    st.sampled_from(["", "h", "h:6379", "h:0x1", "h:99999999", "[::1]:1", "[::1", "a,b:1,[::1]", "a:,b"]) | VALUES,
+    st.sampled_from(
+        ["", "/", "/0", "/name/0", "/name", "/x", "/²", "/9" * 3, "/a.sock?db=1", "/0?db=x", "/0?protocol=9"]
+    )
+    | st.sampled_from(["/0?max_connections=-1", "/0?socket_timeout=nan", "/name?sentinel_password=x", "/0?db=1&db=2"])
+    | st.sampled_from(["/0?ssl_ca_certs=gone", "/0?ssl_cert_reqs=x", "/0?ssl_check_hostname=x", "/0?ssl_certfile=gone"])
+    | VALUES,
+)
+"""A Redis URL with a secret where a password stands, which need not be quoted."""
 MANY = settings(max_examples=250, deadline=None, suppress_health_check=list(HealthCheck))
 
 
 def require_sound(kind: type[fleet.settings.Settings], names: set[str]) -> None:
-    """What is read, or the refusal, which names one of these, shows no secret."""
+    """What is read, or the refusal, which names one of these, shows no secret; nor do those who read on in it."""
     try:
-        said = repr(kind.read())
+        read = kind.read()
+        said = repr(read)
+        if read.redis_url is not None:
+            client_from(read.redis_url)
+            said += shown(read.redis_url)
+        tokens.read(read.console_tokens, read.console_tokens_file)
     except SettingsInvalid as refused:
         said = str(refused)
         assert any(name in said for name in names), said
@@ -68,6 +92,15 @@ def test_settings_are_read_or_refused_by_name(
         for name, value in values.items():
             patch.setenv(name, MARK * (name in SECRETS) + value)
         require_sound(kind, set(values))
+
+
+@MANY
+@given(url=URLS)
+def test_a_redis_url_is_taken_or_refused_by_name(monkeypatch: pytest.MonkeyPatch, url: str) -> None:
+    with monkeypatch.context() as patch:
+        without_any(patch)
+        patch.setenv("FLEET_REDIS_URL", url)
+        require_sound(fleet.settings.Settings, {"FLEET_REDIS_URL"})
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=["the engine's", "the bookkeeping's"])
