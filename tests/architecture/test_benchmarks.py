@@ -15,9 +15,11 @@ from typing import Any, cast
 
 import pytest
 
-from tests.benchmarks import contest, page, report, strike
+from middleware import default_order
+from tests.benchmarks import contest, drain, page, report, strike
 from tests.benchmarks.__main__ import _LINES
 from tests.benchmarks.claims import NO_LINE, STATED, Stated
+from tests.benchmarks.jobs import broker_of
 from tests.benchmarks.peers import __main__ as peers_main
 from tests.benchmarks.peers.measures import MEASURES, Measure
 from tests.benchmarks.peers.stage import OURS, STOCK, Failed, Run
@@ -214,6 +216,13 @@ def test_workers_have_begun_once_each_process_was_seen_to_do_a_job() -> None:
     run = _Greedy()
     run.workers(2, 8)
     assert run.sent == 3 * 8
+
+
+def test_ours_is_measured_with_its_whole_middleware_too_and_a_line_says_so() -> None:
+    assert any(pair.ours.whole for pair in drain.CLAIM.compared)
+    whole = broker_of("ours", "redis://127.0.0.1:1/0", "own", whole=True).middleware
+    assert {type(one) for one in default_order()} <= {type(one) for one in whole}
+    assert "ours, with its whole middleware" in {pair.ours.label for pair in drain.CLAIM.compared}
 
 
 def test_the_page_in_docs_is_made_from_the_figures_that_are_kept(tmp_path: Path) -> None:
