@@ -21,7 +21,7 @@ from tests.benchmarks.__main__ import _LINES
 from tests.benchmarks.claims import NO_LINE, STATED, Stated
 from tests.benchmarks.jobs import broker_of
 from tests.benchmarks.peers import __main__ as peers_main
-from tests.benchmarks.peers.measures import MEASURES, Measure
+from tests.benchmarks.peers.measures import MEASURES, Measure, doubled
 from tests.benchmarks.peers.stage import OURS, STOCK, Failed, Run
 from tests.conftest import ROOT
 
@@ -223,6 +223,11 @@ def test_ours_is_measured_with_its_whole_middleware_too_and_a_line_says_so() -> 
     whole = broker_of("ours", "redis://127.0.0.1:1/0", "own", whole=True).middleware
     assert {type(one) for one in default_order()} <= {type(one) for one in whole}
     assert "ours, with its whole middleware" in {pair.ours.label for pair in drain.CLAIM.compared}
+
+
+def test_a_run_is_doubled_that_shares_its_slot_and_not_one_of_a_late_slot_just_before_the_next() -> None:
+    assert doubled([10.0, 10.01, 11.0, 16.9, 17.0, 18.0], 1) == 1
+    assert doubled([60.1, 60.2, 120.1, 180.0], 60) == 1
 
 
 def test_the_page_in_docs_is_made_from_the_figures_that_are_kept(tmp_path: Path) -> None:
