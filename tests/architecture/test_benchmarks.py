@@ -230,6 +230,19 @@ def test_a_run_is_doubled_that_shares_its_slot_and_not_one_of_a_late_slot_just_b
     assert doubled([60.1, 60.2, 120.1, 180.0], 60) == 1
 
 
+def test_the_page_says_what_was_measured_once_of_several_rounds() -> None:
+    assert "Rounds: 3, and one of kill and schedulers;" in page.page(
+        BENCH | {"once": ["kill", "schedulers"]}, PEERS, STRUCK, "", "p.svg"
+    )
+    assert "Rounds: 1." in page.page(BENCH, PEERS | {"once": ["kill"], "rounds": 1}, STRUCK, "", "p.svg")
+
+
+def test_a_line_that_has_contenders_now_is_not_said_to_be_unmeasured() -> None:
+    before = BENCH | {"claims": [], "alone": {"drain": {"work": "no-ops", "load": 0.1, "said": ["9 a second"]}}}
+    (one,) = strike.struck(before, BENCH, "it stands beside stock now")
+    assert (one["was"], one["now"]) == ("9 a second", "messages/s, ours 8; messages/s, stock 4")
+
+
 def test_the_page_in_docs_is_made_from_the_figures_that_are_kept(tmp_path: Path) -> None:
     made = [tmp_path / "docs" / page.PAGE.name, tmp_path / "docs" / page.PLOT.name]
     made[0].parent.mkdir()

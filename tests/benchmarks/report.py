@@ -54,6 +54,7 @@ def as_json(outcomes: Sequence[Outcome], said: dict[str, dict[str, Any]], versio
         "machine": _machine(),
         "versions": versions,
         "rounds": rounds,
+        "once": [outcome.claim.name for outcome in outcomes if outcome.claim.once],
         "settings": _SETTINGS,
         "claims": [
             {

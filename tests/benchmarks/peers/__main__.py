@@ -54,6 +54,7 @@ def main() -> None:
             "measured": time.strftime("%Y-%m-%d"),
             "machine": _machine(urls.redis_url, contenders),
             "rounds": asked.rounds,
+            "once": [one.name for one in measures if one.once],
             "settings": {one.label: one.stated for one in contenders},
             "works": {},
             "loads": {},
