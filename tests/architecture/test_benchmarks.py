@@ -15,11 +15,13 @@ from typing import Any, cast
 
 import pytest
 
-from tests.benchmarks import contest, page, report, strike
+from middleware import default_order
+from tests.benchmarks import contest, drain, page, report, strike
 from tests.benchmarks.__main__ import _LINES
 from tests.benchmarks.claims import NO_LINE, STATED, Stated
+from tests.benchmarks.jobs import broker_of
 from tests.benchmarks.peers import __main__ as peers_main
-from tests.benchmarks.peers.measures import MEASURES, Measure
+from tests.benchmarks.peers.measures import MEASURES, Measure, doubled
 from tests.benchmarks.peers.stage import OURS, STOCK, Failed, Run
 from tests.conftest import ROOT
 
@@ -214,6 +216,31 @@ def test_workers_have_begun_once_each_process_was_seen_to_do_a_job() -> None:
     run = _Greedy()
     run.workers(2, 8)
     assert run.sent == 3 * 8
+
+
+def test_ours_is_measured_with_its_whole_middleware_too_and_a_line_says_so() -> None:
+    assert any(pair.ours.whole for pair in drain.CLAIM.compared)
+    whole = broker_of("ours", "redis://127.0.0.1:1/0", "own", whole=True).middleware
+    assert {type(one) for one in default_order()} <= {type(one) for one in whole}
+    assert "ours, with its whole middleware" in {pair.ours.label for pair in drain.CLAIM.compared}
+
+
+def test_a_run_is_doubled_that_shares_its_slot_and_not_one_of_a_late_slot_just_before_the_next() -> None:
+    assert doubled([10.0, 10.01, 11.0, 16.9, 17.0, 18.0], 1) == 1
+    assert doubled([60.1, 60.2, 120.1, 180.0], 60) == 1
+
+
+def test_the_page_says_what_was_measured_once_of_several_rounds() -> None:
+    assert "Rounds: 3, and one of kill and schedulers;" in page.page(
+        BENCH | {"once": ["kill", "schedulers"]}, PEERS, STRUCK, "", "p.svg"
+    )
+    assert "Rounds: 1." in page.page(BENCH, PEERS | {"once": ["kill"], "rounds": 1}, STRUCK, "", "p.svg")
+
+
+def test_a_line_that_has_contenders_now_is_not_said_to_be_unmeasured() -> None:
+    before = BENCH | {"claims": [], "alone": {"drain": {"work": "no-ops", "load": 0.1, "said": ["9 a second"]}}}
+    (one,) = strike.struck(before, BENCH, "it stands beside stock now")
+    assert (one["was"], one["now"]) == ("9 a second", "messages/s, ours 8; messages/s, stock 4")
 
 
 def test_the_page_in_docs_is_made_from_the_figures_that_are_kept(tmp_path: Path) -> None:

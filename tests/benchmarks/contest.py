@@ -24,18 +24,21 @@ from tests.benchmarks.stage import Stage
 class Contender:
     """One way to do the work.
 
-    `prefetch` 0 is the default of Dramatiq's worker, twice its threads; `connections` 0 is redis-py's own limit.
+    `prefetch` 0 is the default of Dramatiq's worker, twice its threads; `connections` 0 is redis-py's own limit. One of
+    ours that is `whole` has the middleware of `fleet work` in place of Dramatiq's default.
     """
 
     label: str
     kind: Literal["ours", "stock", "huey"]
     prefetch: int = 0
     connections: int = 0
+    whole: bool = False
 
 
 OURS = Contender("ours", "ours")
 STOCK = Contender("stock", "stock")
 OURS_256 = Contender("ours, prefetch 256", "ours", 256)
+OURS_WHOLE = Contender("ours, with its whole middleware", "ours", whole=True)
 STOCK_256 = Contender("stock, prefetch 256", "stock", 256)
 HUEY = Contender("huey", "huey")
 

@@ -54,7 +54,7 @@ def page(bench: Json, peers: Json, history: Sequence[Json], better_at: str, plot
 def _own(bench: Json) -> Iterator[str]:
     yield "## Beside stock Dramatiq: `make bench`"
     yield ""
-    yield f"Measured {bench['measured']}; {bench['machine']}; {bench['versions']}. Rounds: {bench['rounds']};"
+    yield f"Measured {bench['measured']}; {bench['machine']}; {bench['versions']}. Rounds: {_rounds(bench)};"
     yield f"of more than one, medians, with the lowest and the highest in brackets. {bench['settings']}."
     yield ""
     yield "| line | load | figure | ours | beside | ours is better | aim |"
@@ -81,7 +81,7 @@ def _beside(peers: Json) -> Iterator[str]:
     machine = ", ".join(f"{name} {value}" for name, value in peers["machine"].items())
     yield "## Beside six others: `make bench-peers`"
     yield ""
-    yield f"Measured {peers['measured']}; {machine}. Rounds: {peers['rounds']}. {_settings(peers)}"
+    yield f"Measured {peers['measured']}; {machine}. Rounds: {_rounds(peers)}. {_settings(peers)}"
     yield ""
     for measure, cells in peers["figures"].items():
         work, unit, _ = peers["works"][measure]
@@ -94,6 +94,11 @@ def _beside(peers: Json) -> Iterator[str]:
             failed = peers.get("failed", {}).get(measure, {}).get(library)
             yield f"| {library} | {_escaped('; '.join(filter(None, (told(cell), failed))))} |"
         yield ""
+
+
+def _rounds(run: Json) -> str:
+    once = run.get("once", ()) if run["rounds"] != 1 else ()
+    return f"{run['rounds']}, and one of {' and '.join(once)}" if once else str(run["rounds"])
 
 
 def _settings(peers: Json) -> str:

@@ -12,6 +12,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 import time
 import uuid
 from collections.abc import Callable, Iterator
@@ -84,7 +85,7 @@ class Stage:
 
     def broker(self, contender: Contender, **options: Any) -> Broker:
         """A broker for a producer in this process."""
-        return broker_of(contender.kind, self.redis_url, self.namespace, **options)
+        return broker_of(contender.kind, self.redis_url, self.namespace, whole=contender.whole, **options)
 
     def sender(self, contender: Contender, name: str) -> Callable[..., object]:
         """What sends one job of this name, connected."""
@@ -99,8 +100,12 @@ class Stage:
     ) -> Iterator[list[Worker]]:
         """Worker processes that are ready; they are killed at the end of the block if they still run."""
         asked = {"kind": contender.kind, "url": self.redis_url, "namespace": self.namespace}
-        arguments = json.dumps({**asked, "threads": threads, "queues": queues, "connections": contender.connections})
+        more = {"threads": threads, "queues": queues, "connections": contender.connections, "whole": contender.whole}
+        arguments = json.dumps({**asked, **more})
         environment = {**os.environ, "dramatiq_queue_prefetch": str(contender.prefetch)}
+        metrics = tempfile.TemporaryDirectory(prefix="fleet-bench-metrics-")
+        if contender.whole:  # where a supervisor of ours has its workers count
+            environment["PROMETHEUS_MULTIPROC_DIR"] = metrics.name
         command = [sys.executable, "-m", "tests.benchmarks.worker", arguments]
         pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
         started = [Worker(subprocess.Popen(command, cwd=ROOT, env=environment, **pipes)) for _ in range(processes)]
@@ -112,6 +117,7 @@ class Stage:
             for worker in started:
                 worker.process.kill()
                 worker.process.wait()
+            metrics.cleanup()
 
     def wait_until_empty(self, contender: Contender) -> None:
         """Until every message that was sent has been acknowledged; of huey's, which never are, until it was fetched."""

@@ -22,6 +22,7 @@ from tests.benchmarks import page
 
 Json = dict[str, Any]
 _GONE = "not measured"
+_SAID = "what it said"
 
 
 def main() -> None:
@@ -52,8 +53,15 @@ def replace(run: Json, because: str, folder: Path) -> list[Json]:
 
 
 def struck(before: Json, now: Json, because: str) -> list[Json]:
-    """A struck line for each figure of a run that another run does not have, or has otherwise."""
-    fresh = figures(now)
+    """A struck line for each figure of a run that another run does not have, or has otherwise.
+
+    A line that said something in words, and has contenders now, is replaced by all their figures.
+    """
+    fresh = dict(figures(now))
+    for line, figure in figures(before):
+        others = [f"{what} {value}" for (name, what), value in fresh.items() if name == line and value]
+        if figure == _SAID and (line, _SAID) not in fresh and others:
+            fresh[line, _SAID] = "; ".join(others)
     return [
         {
             "line": line,
@@ -77,7 +85,7 @@ def figures(run: Json) -> Mapping[tuple[str, str], str]:
                 whose, _, figure = side.partition(": ")
                 found.setdefault((claim["name"], f"{line['figure']}, {whose}"), figure)
     for name, told in run.get("alone", {}).items():
-        found[name, "what it said"] = "; ".join(told["said"])
+        found[name, _SAID] = "; ".join(told["said"])
     for measure, cells in run.get("figures", {}).items():
         found |= {(f"{measure}, beside others", library): page.told(cell) for library, cell in cells.items()}
     return found

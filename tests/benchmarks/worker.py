@@ -47,7 +47,7 @@ def _dramatiq(broker: dramatiq.Broker, threads: int, queues: int) -> Callable[[]
     return dramatiq.Worker(broker, worker_threads=threads).start
 
 
-def main(kind: str, url: str, namespace: str, threads: int, queues: int, connections: int) -> None:
+def main(kind: str, url: str, namespace: str, threads: int, queues: int, connections: int, whole: bool) -> None:
     """Wait for the words."""
     logs.configure("json", "WARNING")
     warnings = _Warnings(level=logging.WARNING)
@@ -57,7 +57,7 @@ def main(kind: str, url: str, namespace: str, threads: int, queues: int, connect
 
         start, finish = huey_peer.consumer(url, namespace, threads)
     else:
-        broker = broker_of(kind, url, namespace, connections=connections)
+        broker = broker_of(kind, url, namespace, connections=connections, whole=whole)
         start, finish = _dramatiq(broker, threads, queues), lambda: None
     print('"ready"', flush=True)
     began = _cpu()

@@ -41,8 +41,10 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3, metavar="N")
     parser.add_argument("--json", type=Path, metavar="FILE", help="where the figures go, for docs/benchmarks.md")
     asked = parser.parse_args()
-    measures = [one for one in MEASURES if asked.only in one.name]
+    if asked.rounds < 1:
+        parser.error(f"--rounds {asked.rounds}: at least 1")
     contenders = [one for one in CONTENDERS if asked.peer in one.label and one.installed]
+    measures = [one for one in MEASURES if asked.only in one.name and any(map(one.is_for, contenders))]
     with (
         tempfile.TemporaryDirectory(prefix="fleet-peers-") as folder,
         embedded.servers(Path(folder), embedded.Wanted(valkey=True, postgres=False)) as urls,
@@ -52,6 +54,7 @@ def main() -> None:
             "measured": time.strftime("%Y-%m-%d"),
             "machine": _machine(urls.redis_url, contenders),
             "rounds": asked.rounds,
+            "once": [one.name for one in measures if one.once],
             "settings": {one.label: one.stated for one in contenders},
             "works": {},
             "loads": {},
@@ -62,8 +65,9 @@ def main() -> None:
         for one in measures:
             written["works"][one.name] = [one.work, one.unit, one.higher_is_better]
             written["loads"][one.name] = round(os.getloadavg()[0], 2)
-            found = _play(one, contenders, urls.redis_url, Path(folder), asked.rounds)
-            written["figures"][one.name] = found.cells(contenders)
+            among = list(filter(one.is_for, contenders))
+            found = _play(one, among, urls.redis_url, Path(folder), asked.rounds)
+            written["figures"][one.name] = found.cells(among)
             written["failed"][one.name] = found.failed()
             surprised = surprised or found.surprised
             if asked.json:
@@ -102,7 +106,8 @@ def _play(measure: Measure, contenders: list[Contender], url: str, folder: Path,
     found = Found()
     print(f"{measure.name}: {measure.work} (load average {os.getloadavg()[0]:.2f})", flush=True)
     for turn in range(1 if measure.once else rounds):
-        for contender in contenders[turn % len(contenders) :] + contenders[: turn % len(contenders)]:
+        first = turn % len(contenders)
+        for contender in contenders[first:] + contenders[:first]:
             if len(found.words.get(contender.label, ())) < TRIES:  # a failure may be minutes of waiting
                 _measured(measure, contender, url, folder, found)
     return found
@@ -153,9 +158,9 @@ def _show(measures: list[Measure], contenders: list[Contender], written: dict[st
         table = Table(title=f"{measure.name}: {measure.work}")
         table.add_column("library")
         table.add_column(f"median (lowest to highest), {measure.unit}".rstrip(", "), overflow="fold")
-        for contender in contenders:
-            cell, failed = written["figures"][measure.name][contender.label], written["failed"][measure.name]
-            table.add_row(contender.label, "; ".join(filter(None, (told(cell), failed.get(contender.label)))))
+        failed = written["failed"][measure.name]
+        for label, cell in written["figures"][measure.name].items():
+            table.add_row(label, "; ".join(filter(None, (told(cell), failed.get(label)))))
         console.print(table)
 
 

@@ -26,9 +26,16 @@ OURS = os.environ.get("BENCH_KIND", "ours") == "ours"
 
 # Nothing of `fleet` is imported for stock: what it would hold in memory is not stock's.
 def _ours() -> Any:
-    from fleet.broker import FleetBroker
+    if not os.environ.get("BENCH_WHOLE"):
+        from fleet.broker import FleetBroker
 
-    return FleetBroker(url=jobs.URL, namespace=jobs.NAMESPACE)
+        return FleetBroker(url=jobs.URL, namespace=jobs.NAMESPACE)
+    metrics = Path(os.environ["BENCH_FOLDER"]) / "metrics"  # where a supervisor of ours has its workers count
+    metrics.mkdir(exist_ok=True)
+    os.environ["PROMETHEUS_MULTIPROC_DIR"] = str(metrics)
+    from tests.benchmarks.jobs import broker_of
+
+    return broker_of("ours", jobs.URL, jobs.NAMESPACE, whole=True)
 
 
 def _stock() -> Any:
@@ -58,7 +65,7 @@ class Peer:
 
     def _actor(self, queue: str, job: str) -> Any:
         if (queue, job) not in self._actors:
-            made = _actor_kind()(
+            made: Any = _actor_kind()(
                 jobs.JOBS[job],
                 broker=self._broker,
                 actor_name=f"{job}_{queue}",
@@ -66,6 +73,9 @@ class Peer:
                 priority=0,
                 options={},
             )
+            if OURS:  # what `queue.actor` says of one that was given nothing of its own
+                made.budget = made.retry = made.on_lost = None
+                made.safe_args = ()
             self._actors[queue, job] = made
         return self._actors[queue, job]
 

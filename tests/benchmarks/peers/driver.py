@@ -2,7 +2,7 @@
 
 MODULE send JOB COUNT            one call a message; prints messages a second
 MODULE many JOB COUNT            the fastest way the library documents; prints messages a second
-MODULE fill JOB COUNT ARGS       send without timing (ARGS as a JSON list)
+MODULE fill QUEUE JOB COUNT ARGS send into a queue without timing (ARGS as a JSON list, "number" in it as the call's)
 MODULE paced COUNT LOW HIGH      `stamp`, a pause between LOW and HIGH seconds before each
 MODULE trickle QUEUE COUNT PAUSE `stamp` into a queue, a message every PAUSE seconds
 MODULE worker THREADS QUEUE…     does not return

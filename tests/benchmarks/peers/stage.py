@@ -29,7 +29,7 @@ class Contender:
 
     `stated` says what of its settings is not the library's default, and why; it is printed beside the figures. One
     without threads gets a process a thread, eight at most. `entry_seconds` is the shortest time between two slots of an
-    entry that it can have.
+    entry that it can have. It is measured in what begins with `only`.
     """
 
     label: str
@@ -39,6 +39,7 @@ class Contender:
     stated: str = ""
     has_threads: bool = True
     entry_seconds: int = 1
+    only: str = ""
 
     @property
     def python(self) -> str:
@@ -53,7 +54,15 @@ OURS = Contender(
     "nightshift",
     "dramatiq_peer.py",
     settings={"BENCH_KIND": "ours"},
-    stated="a worker process alone, without the supervisor that sees a child die: a SIGKILL is here the end of a host",
+    stated="a worker process alone, without the supervisor that sees a child die: a SIGKILL is here the end of a host; "
+    "Dramatiq's default middleware, as stock has, though `fleet work` always has more of its own",
+)
+OURS_WHOLE = Contender(
+    "nightshift, its whole middleware",
+    "dramatiq_peer.py",
+    settings={"BENCH_KIND": "ours", "BENCH_WHOLE": "yes"},
+    stated="the middleware that every worker of `fleet work` has, and a lane's budget; in the drains alone",
+    only="drain",
 )
 STOCK = Contender(
     "dramatiq",
@@ -108,7 +117,7 @@ PEERS = (
         "saq", "saq_peer.py", "saq", stated="`concurrency` is the threads; `timeout=600` a job, as 10 s would cut some"
     ),
 )
-CONTENDERS = (OURS, STOCK, STOCK_256, *PEERS)
+CONTENDERS = (OURS, OURS_WHOLE, STOCK, STOCK_256, *PEERS)
 
 
 class Failed(Exception):
