@@ -14,7 +14,7 @@ from books.models import Attachment, AttachmentStatus, BacklogTurn, BankAccount,
 from fleet import app as application
 from fleet import janitor
 from fleet.storage import session
-from tests.books.killed import killed_at
+from tests.books.killed import HALVES, killed_at
 from tests.books.test_categorizing import account_of, add, now, says
 from tests.books.test_chunks import FIELDS, answers
 from tests.conftest import ROOT
@@ -32,11 +32,12 @@ def books(migrated: object, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(documents, "read", lambda _: DocumentText("Tankhof Nagel 59,50", "text layer", 1))
 
 
+@HALVES
 @pytest.mark.parametrize("message", ["comes again", "is lost"])
-def test_every_transaction_of_a_killed_chunk_is_sorted(world: Any, message: str) -> None:
+def test_every_transaction_of_a_killed_chunk_is_sorted(world: Any, message: str, step: int) -> None:
     world.reply = says("Bank fees")
     account, killed = account_of("c"), 0
-    for place in range(1, MOST_PLACES):
+    for place in range(1 + (message == "is lost" and step > 1), MOST_PLACES, step):
         rows = [add(account, text) for text in ("Tankstelle", "Kontoführung 1", "Kontoführung 2")]
         token = f"message {place}"
         if not killed_at(place, lambda token=token: categorizing.categorize_uncategorized(20, token)):  # type: ignore[misc]
@@ -51,13 +52,14 @@ def test_every_transaction_of_a_killed_chunk_is_sorted(world: Any, message: str)
         found = [now(row) for row in rows]
         assert [row.categorized_by for row in found] == ["rule", "model", "model"], place
         assert {row.unsorted_because for row in found} == {None}
-    assert killed > 20, "the chunk has fewer places than it should"
+    assert killed > 20 // step, "the chunk has fewer places than it should"
 
 
+@HALVES
 @pytest.mark.parametrize("message", ["comes again", "is lost"])
-def test_every_document_of_a_killed_chunk_is_read(world: Any, message: str) -> None:
+def test_every_document_of_a_killed_chunk_is_read(world: Any, message: str, step: int) -> None:
     world.reply, killed = answers(FIELDS), 0
-    for place in range(1 + (message == "is lost"), MOST_PLACES, 2):  # every other here, the others there
+    for place in range(1 + (message == "is lost" and step > 1), MOST_PLACES, step):
         with session() as s:
             rows = [Attachment(customer=f"c{n}", path="x", status="queued", backlog=True) for n in range(2)]
             s.add_all(rows)
@@ -78,4 +80,4 @@ def test_every_document_of_a_killed_chunk_is_read(world: Any, message: str) -> N
         with session() as s:
             statuses = {s.get_one(Attachment, row).status for row in ids}
         assert statuses == {AttachmentStatus.READ}, place
-    assert killed > 10, "the chunk has fewer places than it should"
+    assert killed > 20 // step, "the chunk has fewer places than it should"

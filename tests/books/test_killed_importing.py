@@ -30,7 +30,7 @@ from fleet.errors import DeadlineExceeded
 from fleet.storage import session
 from tests.books import test_batches, test_importing
 from tests.books.cut import cut
-from tests.books.killed import places
+from tests.books.killed import HALVES, places
 from tests.books.taken import about, deliver, run
 from tests.books.test_summaries import TO, sent
 from tests.books.test_summaries import mails as mails
@@ -174,11 +174,12 @@ def judge(log: Path, flows: list[Import]) -> int:
     return len(in_doubt)
 
 
+@HALVES
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("then", ["its messages come again", "a janitor passes"])
 @pytest.mark.parametrize(("flow", "fewest"), [(Import, 70), (TimedOut, 60), (Batch, 90)])
 def test_killed_at_any_place_an_import_ends_with_every_row_once_and_one_mail(
-    mails: Path, flow: type[Import], fewest: int, then: str
+    mails: Path, flow: type[Import], fewest: int, then: str, step: int
 ) -> None:
     flow().work()  # what is imported here need not be by every process that is killed
     with session() as s:
@@ -190,7 +191,7 @@ def test_killed_at_any_place_an_import_ends_with_every_row_once_and_one_mail(
         killed.append(flow())
         return killed[-1].work
 
-    assert places(work) >= fewest
+    assert places(work, 1 + (then == "a janitor passes" and step > 1), step) >= fewest
     if then == "its messages come again":
         deliver()
         for one in killed:
@@ -199,4 +200,4 @@ def test_killed_at_any_place_an_import_ends_with_every_row_once_and_one_mail(
     else:
         one_pass()
     # In doubt are only those whose mail's content was about to go, until its row says that it did.
-    assert judge(mails, killed) <= 16
+    assert judge(mails, killed) <= 16 // step

@@ -1,4 +1,7 @@
-"""Writes postings into the log in every way that a process has: `python -m tests.scrubbing.log_writer json|console`."""
+"""Writes postings into the log in every way that a process has.
+
+`python -m tests.scrubbing.log_writer json|console COUNT`
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ from typing import Any
 from fleet.logs import configure, get_logger
 from tests.scrubbing.payloads import Payload, payloads
 
-COUNT, A_BATCH, SEED = 10_000, 20, 20_261_131
+A_BATCH, SEED = 20, 20_261_131
 log = get_logger("books.writer")
 
 
@@ -79,7 +82,7 @@ WAYS: Any = (keys, nested, told, objects, escaped, exception, chained, stock, pr
 def main() -> None:
     """Write them, with a line behind each batch."""
     configure("json" if sys.argv[1] == "json" else "console", "INFO")
-    drawn = payloads(COUNT, SEED)
+    drawn = payloads(int(sys.argv[2]), SEED)
     number = 0
     while batch := list(islice(drawn, A_BATCH)):
         for one in batch:

@@ -31,11 +31,12 @@ def board(path: Path) -> Iterator[Board]:
     board.remove()
 
 
-def test_of_200000_reads_of_a_writer_at_full_speed_none_is_torn_and_none_goes_back(board: Board) -> None:
+@pytest.mark.parametrize("reads", [50_000, pytest.param(200_000, marks=pytest.mark.soak)])
+def test_of_many_reads_of_a_writer_at_full_speed_none_is_torn_and_none_goes_back(board: Board, reads: int) -> None:
     latest = dict.fromkeys(range(THREADS), (0, Phase.IDLE))
     accepted: dict[Phase, int] = dict.fromkeys(Phase, 0)
     with running("write_at_full_speed", board):
-        for turn in range(200_000):
+        for turn in range(reads):
             slot = board.read(turn % THREADS)
             if slot is None:
                 continue
@@ -44,7 +45,7 @@ def test_of_200000_reads_of_a_writer_at_full_speed_none_is_torn_and_none_goes_ba
             if slot.phase is not Phase.IDLE:
                 assert latest[slot.number] <= (slot.delivery, slot.phase)
                 latest[slot.number] = (slot.delivery, slot.phase)
-    assert sum(accepted.values()) > 190_000
+    assert sum(accepted.values()) > 0.95 * reads
     assert all(accepted.values())
 
 
@@ -89,10 +90,13 @@ def test_a_child_that_holds_the_gil_is_read(board: Board) -> None:
         assert (slot.delivery, slot.phase) == (7, Phase.BODY)
 
 
-def test_no_message_that_the_reader_returns_after_it_set_retire_has_begun(board: Board, path: Path) -> None:
+@pytest.mark.parametrize("seconds", [6, pytest.param(20, marks=pytest.mark.soak)])
+def test_no_message_that_the_reader_returns_after_it_set_retire_has_begun(
+    board: Board, path: Path, seconds: float
+) -> None:
     reader = Board.create(Path(f"{path}-reader"), 1)
     seen: dict[tuple[Phase, bool], int] = {}
-    wait, ends = 0, time.monotonic() + 20
+    wait, ends = 0, time.monotonic() + seconds
     words, word = board._words, board._at(0) // 8  # looked at at once: `read` would look 0.3 µs later
     with running("ask_whether_to_begin", board) as child:
         for number in range(1, ROUNDS + 1):
