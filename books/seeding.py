@@ -86,6 +86,7 @@ class Expected:
     documents: list[int] = field(default_factory=list)
     broken_documents: list[int] = field(default_factory=list)
     backlog_documents: list[int] = field(default_factory=list)
+    uploads: list[int] = field(default_factory=list)
     imports: dict[int, tuple[str, int, int]] = field(default_factory=dict)
     prepare_runs: list[int] = field(default_factory=list)
     submit_runs: list[int] = field(default_factory=list)
@@ -110,13 +111,14 @@ def seed_night(
     seed: int,
     today: date,
     backlog: Sequence[Path] = (),
+    uploads: Sequence[Path] = (),
     submissions: int = SUBMIT_RUNS,
     evals: int = EVAL_RUNS,
     night: int = 0,
 ) -> Expected:
     """Write a night's rows in the caller's transaction and say what should become of them.
 
-    `receipts` and the `backlog` can be read, `broken_receipts` cannot; `good_csv` and `broken_csv` are
+    `receipts`, the `backlog` and the `uploads` can be read, `broken_receipts` cannot; `good_csv` and `broken_csv` are
     `books.seed_files`' own. Most of the backlog is one customer's. Each further `night` in the same books has a number
     and a seed of its own, and no `connections`: they are there.
     """
@@ -126,6 +128,7 @@ def seed_night(
     expected.backlog_documents = _added(s, [_of_backlog(number, path) for number, path in enumerate(backlog)])
     _imports(s, expected, good_csv, broken_csv, night)
     _runs(s, expected, rng, seed, submissions, evals)
+    _uploads(s, expected, uploads)
     _invoices(s, expected, rng, today, night)
     _subscriptions(s, expected, rng, today)
     return expected
@@ -177,6 +180,13 @@ def _documents(s: Session, expected: Expected, receipts: Sequence[Path], broken:
 def _of_backlog(number: int, path: Path) -> Attachment:
     customer = f"customer {4 + number % 3}" if number % 5 == 0 else "customer 3"
     return Attachment(customer=customer, path=str(path), status=AttachmentStatus.QUEUED, backlog=True)
+
+
+def _uploads(s: Session, expected: Expected, uploads: Sequence[Path]) -> None:
+    """One file each, without a batch; a message each."""
+    rows = [Attachment(customer="customer 7", path=str(path), status=AttachmentStatus.QUEUED) for path in uploads]
+    expected.uploads = _added(s, rows)
+    expected.messages += [("extract_data_from_attachment", (row_id,)) for row_id in expected.uploads]
 
 
 def _imports(s: Session, expected: Expected, good_csv: Path, broken_csv: Path, night: int) -> None:

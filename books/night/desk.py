@@ -1,4 +1,4 @@
-"""What people do in the night: the evening's uploads and requests, sent by `actor.send` as a web process would.
+"""What people do in the night: their uploads and requests, sent by `actor.send` as a web process would.
 
 Customers' rows are in the books before the evening; their messages go out at their hour, so that the night's lanes see
 work from people beside the schedule's.
@@ -12,7 +12,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from books.night.plan import ACCOUNTS, BACKLOG, EVALS, OCR_RECEIPTS, RECEIPTS, SUBMISSIONS, at
+from books.night.plan import ACCOUNTS, BACKLOG, EVALS, OCR_RECEIPTS, RECEIPTS, SUBMISSIONS, UPLOADS, at
 from books.sandbox import receipts
 from books.sandbox.bank import seed_connections
 from books.seed_files import write_broken_csv, write_good_csv
@@ -59,6 +59,7 @@ def fill(
             seed=seed,
             today=today,
             backlog=[drawn[number % len(drawn)].path for number in range(backlog)],
+            uploads=[drawn[number * len(drawn) // UPLOADS].path for number in range(UPLOADS)],
             submissions=submissions,
             evals=evals,
             night=night,
@@ -95,8 +96,15 @@ def _timed(expected: Expected, draw: Random) -> Iterator[tuple[datetime, str, tu
         number = sent[actor] = sent.get(actor, -1) + 1
         if actor == "submit_approved_run" and many:
             yield _some_time(draw), actor, arguments
+        elif actor == "extract_data_from_attachment":
+            yield _while_backlogs_drain(draw, number / len(expected.uploads)), actor, arguments
         else:
             yield _HOURS[actor] + timedelta(minutes=_SPREAD_MINUTES * number), actor, arguments
+
+
+def _while_backlogs_drain(draw: Random, share: float) -> datetime:
+    first, last = at(2, 0), at(5, 30)  # behind the evening's batch, also where a night is played fast
+    return first + share * (last - first) + draw.random() * timedelta(minutes=20)
 
 
 def _some_time(draw: Random) -> datetime:

@@ -55,7 +55,7 @@ def _rows(model: Any, ids: Sequence[int]) -> list[Any]:
 
 
 def _documents(expected: Expected) -> Iterator[Line]:
-    documents = _rows(Attachment, expected.documents)
+    documents = _rows(Attachment, [*expected.documents, *expected.uploads])
     unread = [_named(row) for row in documents if row.status != AttachmentStatus.READ]
     yield judged(SECTION, "documents read", len(documents), len(documents) - len(unread), unread)
     methods = Counter(row.method for row in documents if row.method)

@@ -19,6 +19,7 @@ ACCOUNTS = 300
 RECEIPTS = 40
 OCR_RECEIPTS = 12
 BACKLOG = 30  # documents that nobody waits for: receipts once more, most of them one customer's
+UPLOADS = 12  # of one receipt each, over the hours in which the backlogs drain
 SUBMISSIONS = 6
 EVALS = 20
 _LEAD_SECONDS = 15.0  # real: what five lanes and two beats need to start on two cores, before the evening

@@ -115,6 +115,7 @@ _SHOWN = (
     ("people_wait_p99", "people wait, p99", "s"),
     ("people_wait_p95", "people wait, p95", "s"),
     ("people_wait_median", "people wait, median", "s"),
+    ("upload_start_p95", "uploads until they start, p95", "s"),
     ("sync_makespan", "sync makespan", "min"),
     ("left_at_deadline", "left at the deadline", "rows"),
     ("expired", "expired slots", ""),

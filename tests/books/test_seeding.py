@@ -27,17 +27,19 @@ def test_a_seeded_night_holds_a_row_for_everything_expected(migrated: object, tm
             broken_csv=write_broken_csv(tmp_path / "broken.csv", 7, TODAY),
             seed=7,
             today=TODAY,
+            uploads=[tmp_path / "0.png", tmp_path / "1.png"],
         )
     with session() as s:
         connected = select(func.count()).select_from(BankAccount).where(BankAccount.connection_id.is_not(None))
         assert s.scalar(connected) == len(expected.accounts) == 300
-        assert s.scalar(select(func.count()).select_from(Attachment)) == 42
+        assert s.scalar(select(func.count()).select_from(Attachment)) == 44
         assert set(s.scalars(select(ImportJob.id))) == set(expected.imports)
         assert s.scalar(select(func.count()).select_from(Invoice)) == 13
         assert s.scalar(select(func.count()).select_from(Subscription)) == 47
     actors = [actor for actor, _ in expected.messages]
     assert {actor: actors.count(actor) for actor in actors} == {
         "extract_batch": 1,
+        "extract_data_from_attachment": 2,
         "import_csv": 2,
         "prepare_run": 15,
         "submit_approved_run": 6,

@@ -127,3 +127,20 @@ def test_a_person_waits_from_sending_to_the_first_question_that_the_model_takes_
     asked: dict[tuple[str, Any], datetime] = {("submit_approved_run", 1): sent, ("import_csv", 2): sent}
     found = figures.of(application.load(ROOT), world, Expected(), asked, watch)
     assert (found["people"], found["people_wait_p99"]) == (1.0, pytest.approx(0.5 * 240 - 60.0, abs=0.01))
+
+
+def test_an_upload_waits_from_sending_to_the_start_of_its_body(world: World, watch: ElasticWatch) -> None:
+    sent = clock.real_now()
+    clock.set_night(Night(EVENING, sent - timedelta(seconds=60), LENGTH.total_seconds() / 120))
+    started = [(1, 0.5), (1, 0.25), (2, 9.0)]  # claims, and how long after it was sent the last of them was
+    with session() as s:
+        rows = [
+            Attachment(customer="c", path="x", status="read", attempts=n, started_at=sent + timedelta(seconds=waited))
+            for n, waited in started
+        ]
+        s.add_all(rows)
+        s.flush()
+        asked: dict[tuple[str, Any], datetime] = {("extract_data_from_attachment", row.id): sent for row in rows}
+    answered(world)
+    found = figures.of(application.load(ROOT), world, Expected(), asked, watch)
+    assert found["upload_start_p95"] == pytest.approx(0.5 * 240)
