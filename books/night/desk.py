@@ -103,7 +103,7 @@ def _timed(expected: Expected, draw: Random) -> Iterator[tuple[datetime, str, tu
 
 
 def _while_backlogs_drain(draw: Random, share: float) -> datetime:
-    first, last = at(0, 45), at(5, 30)
+    first, last = at(2, 0), at(5, 30)  # behind the evening's batch, also where a night is played fast
     return first + share * (last - first) + draw.random() * timedelta(minutes=20)
 
 

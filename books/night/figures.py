@@ -3,7 +3,7 @@
 All spans are night time. A person's wait is from sending to the moment the model, by its own journal, began to answer
 the first question of their run: queue, worker, database and the provider's own queue included. An upload's is from
 sending to the moment its row was claimed, by the row; a row that was claimed again says only its last, and is left out.
-In a night that is played very fast the first of them wait behind the evening's batch, which is people's as well.
+In a night that is too fast for its machine they wait behind the evening's batch, which is people's as well.
 """
 
 from __future__ import annotations
