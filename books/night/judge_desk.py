@@ -128,7 +128,7 @@ def _runs(world: World, expected: Expected) -> Iterator[Line]:
         yield judged(SECTION, claim, len(rows), len(rows) - len(wrong), wrong, "apart" if waits else "red")
     with session() as s:
         statuses = Counter(s.scalars(select(AgentRun.status)))
-        steps = Counter(s.execute(select(AgentStep.run_id, AgentStep.number)).tuples())
+        steps = Counter(s.execute(select(AgentStep.run_id, AgentStep.number)).all())
     yield said(SECTION, "runs by status", ", ".join(f"{status} {n}" for status, n in statuses.most_common()))
     doubled = [f"step {number} of run {run}" for (run, number), times in steps.items() if times > 1]
     yield judged(SECTION, "steps of runs stored twice", 0, len(doubled), doubled)

@@ -18,7 +18,7 @@ import tempfile
 import threading
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, BinaryIO
 
 from fleet.logs import brief, get_logger
 from fleet.workers.process import Child
@@ -55,9 +55,7 @@ class Rooms:
     def __init__(self) -> None:
         place = Path("/dev/shm") if os.access("/dev/shm", os.W_OK) else Path(tempfile.gettempdir())
         _remove_abandoned(place)
-        self.boards = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=place))
-        self._lock = (self.boards / _LOCK).open("wb")
-        fcntl.flock(self._lock, fcntl.LOCK_EX)
+        self.boards, self._lock = _made(place)
         self.metrics = self.boards / "metrics"
         self.metrics.mkdir()
         self._counting = threading.Lock()
@@ -139,11 +137,22 @@ def _join(gone: Path, sums: Path, join: _Joins) -> None:
     total.close()  # type: ignore[no-untyped-call]
 
 
+def _made(place: Path) -> tuple[Path, BinaryIO]:
+    """A folder of one's own, locked. Until it is, another supervisor that starts takes it for abandoned."""
+    while True:
+        folder = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=place))
+        lock = (folder / _LOCK).open("wb")
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if (folder / _LOCK).exists():
+            return folder, lock
+        lock.close()
+
+
 def _remove_abandoned(place: Path) -> None:
     for folder in place.glob(f"{_PREFIX}*"):
         try:
             with (folder / _LOCK).open("rb") as lock:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(folder, ignore_errors=True)  # under its lock: one that is just being made finds it gone
         except OSError:  # it lives, or is another user's, or has no lock yet
             continue
-        shutil.rmtree(folder, ignore_errors=True)

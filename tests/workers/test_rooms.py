@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import re
 import signal
@@ -9,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import IO
 
 import pytest
 from prometheus_client import REGISTRY, CollectorRegistry, generate_latest
@@ -17,7 +19,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
 
 from fleet import metrics
-from fleet.workers.rooms import _JOINED, Rooms, _join
+from fleet.workers import rooms as rooms_module
+from fleet.workers.rooms import _JOINED, Rooms, _join, _remove_abandoned
 from tests.waiting import wait_until
 from tests.workers.conftest import Running
 from tests.workers.test_supervisor import metric
@@ -183,3 +186,24 @@ def test_a_file_that_a_child_spoilt_as_it_died_is_left_out(tmp_path: Path) -> No
     for gone in (good, bad):
         _join(gone, sums, _JOINED["counter"])
     assert [(key, 3.0)] == [(name, value) for name, value, *_ in MmapedDict.read_all_values_from_file(str(sums))]
+
+
+def test_a_supervisor_that_starts_while_another_looks_for_abandoned_folders_has_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A folder that is not locked yet looks like that of one that was killed."""
+    looked: list[Path] = []
+    lock = fcntl.flock
+
+    def after_the_other_looked(file: IO[bytes], how: int) -> None:
+        if how == fcntl.LOCK_EX and len(looked) < 2:
+            looked.append(Path(file.name).parent)
+            _remove_abandoned(looked[-1].parent)
+        lock(file, how)
+
+    monkeypatch.setattr(rooms_module.fcntl, "flock", after_the_other_looked)
+    made = Rooms()
+    _remove_abandoned(made.boards.parent)
+    assert made.metrics.is_dir() and made.boards not in looked
+    made.remove()
+    assert not any(folder.exists() for folder in [*looked, made.boards])
