@@ -304,10 +304,11 @@ class Rows(RuleBasedStateMachine):
         raise AssertionError(f"these never ended: {[self.seen[row.model, row.id] for row in left]}")
 
 
-@pytest.mark.timeout(600)
-def test_any_walk_of_workers_zombies_janitors_and_people_keeps_the_rows_true(migrated: object) -> None:
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("walks", [15, pytest.param(200, marks=pytest.mark.soak)])
+def test_any_walk_of_workers_zombies_janitors_and_people_keeps_the_rows_true(migrated: object, walks: int) -> None:
     unhurried = settings(
-        max_examples=40,
+        max_examples=walks,
         stateful_step_count=50,
         deadline=None,
         suppress_health_check=list(HealthCheck),

@@ -44,8 +44,8 @@ SOUND: dict[str, Any] = {
 }
 BODIES = st.lists(
     changed_json(SOUND).map(lambda value: json.dumps(value).encode()) | changed_bytes([json.dumps(SOUND).encode()]),
-    min_size=20,
-    max_size=60,
+    min_size=40,
+    max_size=120,
 )
 
 
@@ -55,7 +55,7 @@ def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(other_release, "LEFT_FOR", timedelta(seconds=2))
 
 
-@settings(max_examples=6, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=3, deadline=None, suppress_health_check=list(HealthCheck))
 @given(bodies=BODIES)
 def test_every_message_ends_and_the_sound_ones_run(station: Station, bodies: list[bytes]) -> None:
     ran: list[str] = []

@@ -27,7 +27,7 @@ def judged(found: list[Night]) -> None:
 
 @pytest.mark.parametrize("cores", [2, 4])
 def test_the_rule_is_never_far_from_the_best_plan_and_does_not_swing(cores: int) -> None:
-    judged(nights(cores, range(3), compared=True))
+    judged(nights(cores, range(1), compared=True))
 
 
 @pytest.mark.soak

@@ -65,7 +65,7 @@ def test_while_the_balancers_thread_hangs_slots_fire_and_the_backlog_is_done_fro
     fleet_of: Begin,
 ) -> None:
     fleet = fleet_of(rows=600, seconds=0.05)
-    fleet.begin(2.8)
+    fleet.begin(3.0)
     wait_until(lambda: fleet.done() > 30, 30)
     (fleet.rows / "hang").touch()
     wait_until(lambda: not fleet.client.exists(keys.allowance(fleet.namespace, "sort")))

@@ -15,8 +15,6 @@ from tests.chaos.workers.journal import Run
 from tests.chaos.workers.lane import QUEUE, ChaosLane, kill, until_gone
 from tests.waiting import wait_until
 
-pytestmark = pytest.mark.alone
-
 NEIGHBOURS = 20
 OVERRUN = 2.0  # seconds after its hard budget in which a job must have its end
 
@@ -75,6 +73,7 @@ def _is_terminal(lane: ChaosLane, hung: Hung) -> None:
     assert lane.left() == {}
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("hard", BUDGETS)
 @pytest.mark.parametrize(("kind", "beyond"), [("sleep", 1.0), ("socket", 1.0), ("late", 3.0)])
 def test_a_job_hung_without_the_gil_is_dead_within_2_s_and_its_neighbours_finish_in_their_first_run(
@@ -90,6 +89,7 @@ def test_a_job_hung_without_the_gil_is_dead_within_2_s_and_its_neighbours_finish
     _is_terminal(lane, hung)
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("hard", BUDGETS)
 def test_a_job_hung_with_the_gil_is_killed_within_2_s_and_its_neighbours_finish_in_their_second_run(
     hard: float, lane: ChaosLane, say: Callable[[str], None]
