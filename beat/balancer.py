@@ -39,7 +39,8 @@ class BalancerRules:
     cores: float | None = None
     hot: timedelta = timedelta(seconds=1)  # a start that people wait for longer than this halves
     calm_ticks: int = 3  # minutes without heat, and with room, before one chain more
-    slack: float = 0.75  # cores or places: room that one chain more needs; what is missing by as much, or twice, cuts
+    short_ticks: int = 10  # minutes in which a chain lacks its place, after which there is one fewer
+    slack: float = 0.75  # cores or places: room that one chain more needs; what is missing by as much cuts
     reserve: float = 0.5  # cores that a lane leaves free which does not run at nice 15 or more
     smoothing: float = 0.5  # the share of a new reading in the average of what others use
     safety: float = 1.25  # how much more than it measured a backlog may cost
@@ -84,8 +85,8 @@ class Reading:
 
     `taken` is when the fleet was read; `wait` the worst start that people waited for in the last three minutes; `cost`
     what a row takes a chain (zero: not known), and `backlog` how many rows are left; `counters` is the same again if
-    nothing moved. `ended_early` counts chunks since the minute before that ended since nobody answers: told, and not
-    decided by.
+    nothing moved. `ended_early` counts chunks since the minute before that ended since nobody answers, or people have
+    the places: told, and not decided by.
     """
 
     now: datetime
@@ -162,14 +163,21 @@ def _by_processors(room: Processors, hot: bool, state: State, rules: BalancerRul
 
 
 def _by_places(room: Places, hot: bool, state: State, rules: BalancerRules) -> tuple[int, Reason, State]:
-    """By what people held lately: they come and go within the minute, and the quota itself turns batch work away."""
+    """By what people held lately: they come and go within the minute, and the quota itself turns batch work away.
+
+    So what a chain lacks cuts at once where it is much, and else when it has lacked it for minutes (`calm` below 0).
+    """
     others = state.others + rules.smoothing * (room.people - state.others)
     free = max(0.0, room.all - room.kept - others)
-    calm = state.calm + 1 if not hot and free >= state.places + rules.slack else 0
+    calm = 0
+    if not hot and free >= state.places + rules.slack:
+        calm = max(0, state.calm) + 1
+    elif not hot and free <= state.places - rules.slack:
+        calm = min(0, state.calm) - 1
     state = replace(state, others=others, calm=calm)
     if hot:
         return state.places // 2, "hot", state
-    if free < state.places - 2 * rules.slack:
+    if free < state.places - 2 * rules.slack or calm <= -rules.short_ticks:
         return max(0, int(free + 1 - rules.slack)), "free", state
     return state.places + (calm >= rules.calm_ticks), "calm", state
 

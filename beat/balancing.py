@@ -158,10 +158,11 @@ class Balancing:
         who was deposed meanwhile takes none of its successor's."""
         self._epoch = 0
         for entry in self._entries:
-            with suppress(redis.ResponseError):  # of a key of its own: nothing is set of it either
-                self._allow(
-                    keys=self._keys(entry), args=[self._leader.token, self._leader.epoch, _NO_LEASE, 1, DECISIONS_KEPT]
-                )
+            args = [self._leader.token, self._leader.epoch, _NO_LEASE, 1, DECISIONS_KEPT]
+            try:
+                self._allow(keys=self._keys(entry), args=args)
+            except redis.ResponseError as error:  # of a key of its own; the others' are in order
+                self._see(entry, f"its allowance cannot be taken away: {error!r}")
 
     def _minute(self, entry: Entry, fleet: Fleet, stopped: Hold | Pause | None) -> _Minute:
         counted = True

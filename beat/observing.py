@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from hashlib import sha256
@@ -126,8 +127,9 @@ class Observer:
         return {"cost": cost.total_seconds(), "share": share}
 
     def recall(self, entry: Entry, learned: Mapping[str, float]) -> None:
-        """Take over what the leader before had measured. Raises `KeyError` or `TypeError` for anything else."""
-        self._learned[entry.name] = timedelta(seconds=learned["cost"]), min(1.0, learned["share"])
+        """Take over what the leader before had measured; of anything else nothing."""
+        with suppress(TypeError, KeyError, ValueError, OverflowError):
+            self._learned[entry.name] = timedelta(seconds=learned["cost"]), min(1.0, learned["share"])
 
     def _room(self, entry: Entry, fleet: Fleet) -> Processors | Places:
         name = elastic_of(entry).quota
@@ -170,11 +172,12 @@ class Observer:
         return max((age for age in ages if age is not None), default=timedelta(0))
 
     def _took(self, entry: Entry) -> dict[str, int]:
-        """What its chunks took since the last look; at the first one in all. Of how many ended early nothing at the
-        first one, nor at the first since it began anew."""
+        """What its chunks took since the last look; at the first one in all, unless what they took is known. Of how
+        many ended early nothing at the first one, nor at the first since it began anew."""
         found: Any = self._client.hgetall(keys.measures(self._broker.namespace, entry.name))
         told = {"early": 0} | {name.decode(): int(value) for name, value in found.items()}
-        before = {"early": told["early"]} | self._measures.get(entry.name, {})
+        known = told if entry.name in self._learned else {}  # of the leader before: it measured what stands there
+        before = {"early": told["early"]} | self._measures.get(entry.name, known)
         self._measures[entry.name] = told
         if any(told.get(name, 0) < value for name, value in before.items()):
             before = {}

@@ -1,7 +1,8 @@
 """Says an allowance to a person, in one line: why it is what it is, and when the backlog is done at this pace.
 
 Not guaranteed: that end. It goes by what a row cost lately, and is left out where that tells nothing: while it is not
-known, and while chunks end early since nobody answers.
+known, and while chunks end early since nobody answers or no place is theirs. Nor that on a busy machine: a wait for a
+core is none of a row's cost.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ def told(entry: Entry, granted: Allowance, before: int, reading: Reading, rules:
         parts += _when_it_grows(granted, rules, after)
     if granted.reason not in ("closed", "blind"):
         if reading.ended_early and reading.backlog:
-            parts.append("its chunks end early: nobody answers")
+            parts.append("its chunks end early: nobody answers, or people have the places")
         parts.append(_outlook(entry, granted, reading))
     return "; ".join(parts)
 
@@ -68,7 +69,7 @@ def _why(entry: Entry, granted: Allowance, reading: Reading, after: State) -> st
         case "hot":
             return f"people waited {reading.wait.total_seconds():.1f} s for their jobs to start"
         case "free" if isinstance(room, Places):
-            return f"people held {after.others:.1f} of {room.all} places lately, and {room.kept} are kept for them"
+            return _no_room(room, granted.places, after)
         case "free" if isinstance(room, Processors):
             given = f", and other elastic entries were given {room.granted:.1f}" if room.granted else ""
             return f"other lanes use {room.others:.1f} of {room.cores:g} cores{given}"
@@ -86,7 +87,7 @@ def _why(entry: Entry, granted: Allowance, reading: Reading, after: State) -> st
                 f"the fleet cannot be seen, so the cron slot stands: all from {_clock(entry, night.slot)} to "
                 f"{_clock(entry, min(night.day, night.closes))}"
             )
-        case "calm" if granted.places < reading.cap and not after.calm:
+        case "calm" if after.calm < 0 or (granted.places < reading.cap and not after.calm):
             return _no_room(room, granted.places, after)
         case _:
             return "there is room, and nobody waits"
@@ -95,8 +96,7 @@ def _why(entry: Entry, granted: Allowance, reading: Reading, after: State) -> st
 def _no_room(room: Processors | Places, places: int, after: State) -> str:
     """What has the room that one chain more would need; of others what they were taken to use, over minutes."""
     if isinstance(room, Places):
-        held = f"people held {after.others:.1f} lately, {room.kept} kept for them"
-        return f"no place is free for another: of {room.all} its chains may take {places}, {held}"
+        return f"people held {after.others:.1f} of {room.all} places lately, and {room.kept} are kept for them"
     parts = [
         f"of {room.cores:g} its chains may take {places * room.a_chain:.1f}",
         f"other lanes used {after.others:.1f} lately",

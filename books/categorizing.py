@@ -34,11 +34,12 @@ from books import categories, clients, turns
 from books.categories import Categories
 from books.chunks import MOST_TRIES, Chunk, passes
 from books.models import Transaction
-from fleet import metrics, wire
+from fleet import wire
 from fleet.actor import current_delivery
 from fleet.elastic import Did
 from fleet.logs import get_logger
 from fleet.storage import session
+from fleet.storage.leases import count_late
 
 log = get_logger(__name__)
 
@@ -245,7 +246,7 @@ def _write(ours: Update, **values: Any) -> None:
     with session() as s:
         written = s.scalars(ours.values(**values).returning(Transaction.id), execution_options=_UNSYNCED).one_or_none()
     if written is None:
-        metrics.stale_write(Transaction.__tablename__)
+        count_late(Transaction.__tablename__)
 
 
 def _give_back(theirs: Update) -> int:

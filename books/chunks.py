@@ -22,6 +22,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Generic, TypeVar
 
+import redis
 from sqlalchemy import ColumnElement, func, select
 from sqlalchemy.orm import Session
 
@@ -34,7 +35,6 @@ from fleet.app import process_broker
 from fleet.clock import clock
 from fleet.elastic import Did
 from fleet.errors import RetryLater
-from fleet.gone import server_gone
 from fleet.logs import get_logger
 from fleet.quota import NoPlace
 from fleet.storage import session
@@ -51,8 +51,11 @@ MOST_TRIES = 3  # what a model answered wrongly three times, asked twice each, i
 
 
 def passes(error: Exception) -> bool:
-    """Whether a failure is not its row's: the model is parked, busy with people, or away, or one of our servers is."""
-    return isinstance(error, (RetryLater, ModelUnavailable)) or server_gone(error)
+    """Whether a failure is not its row's: the model is parked, busy with people, or away, or Redis is.
+
+    A connection to PostgreSQL that broke may be the row's doing, at each of its tries.
+    """
+    return isinstance(error, (RetryLater, ModelUnavailable, redis.ConnectionError, redis.TimeoutError))
 
 
 @dataclass

@@ -81,6 +81,7 @@ BALANCER = BalancerRules(
     cores=None,  # one host; with more, the sum of those that the elastic lanes run on
     hot=timedelta(seconds=1),  # more than twice a start of a quiet night (p99 0.4 s); people do not notice less
     calm_ticks=3,  # without them the allowance turned 340 times a night instead of 4
+    short_ticks=10,  # people who come and go are gone by then; each minute of it a chain is begun and turned away
     slack=0.75,  # a chain needs a core; a quarter less is what a minute's reading is off by
     reserve=0.5,  # for lanes that are not at nice 15 or more: costs little, and keeps the sync within 4 minutes
     smoothing=0.5,  # two minutes' memory: a sync that begins is seen in the next one

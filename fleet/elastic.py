@@ -180,9 +180,10 @@ def _measured(
     began, cpu, waited = clock.monotonic(), time.thread_time(), _waited_for_a_core()
     did = _did(work, size)
     if did.more:
-        took = {"rows": did.rows, "wall_us": int((clock.monotonic() - began) * 1e6)}
-        took |= {"chunks": 1, "cpu_us": int((time.thread_time() - cpu) * 1e6)}
-        took |= {"waited_us": int((_waited_for_a_core() - waited) * 1e6)}
+        waited, cpu, wall = _waited_for_a_core() - waited, time.thread_time() - cpu, clock.monotonic() - began
+        waited = min(max(0.0, waited), max(0.0, wall - cpu))  # nothing told it at one of the two ends
+        took = {"chunks": 1, "rows": did.rows}
+        took |= {"wall_us": int(wall * 1e6), "cpu_us": int(cpu * 1e6), "waited_us": int(waited * 1e6)}
     elif did.early:
         took = {"early": 1}
     else:

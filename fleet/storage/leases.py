@@ -128,13 +128,14 @@ def finish_lost(
     if _update(s, model, row_id, running, mine, _ended(status, outcome)):
         return True
     if token is not None and _holder(s, model, row_id, running) is not None:
-        _count_late(model)
+        count_late(model.__tablename__)
     return False
 
 
-def _count_late(model: type[Row]) -> None:
+def count_late(table: str) -> None:
+    """Count the late write of a worker that had lost its row."""
     with deadline.shielded():  # a metric that is half registered is refused ever after
-        metrics.stale_write(model.__tablename__)
+        metrics.stale_write(table)
 
 
 def _holder(s: Session, model: type[Row], row_id: object, running: str) -> str | None:
@@ -148,7 +149,7 @@ def _ended(status: str, outcome: str | None) -> dict[str, Any]:
 def _change(s: Session, model: type[Row], row_id: object, token: str, running: str, values: dict[str, Any]) -> bool:
     held = _update(s, model, row_id, running, [model.lease_token == token], values)
     if not held:
-        _count_late(model)
+        count_late(model.__tablename__)
     return held
 
 

@@ -106,6 +106,13 @@ def test_quota_bound_work_takes_what_people_leave_of_the_places_less_the_reserve
     assert after(30, State(places=5), **people)[-1] == (1, "calm")
 
 
+def test_a_chain_that_lacks_its_place_for_ten_minutes_is_not_begun_again_and_again() -> None:
+    people = {"window": EVALS, "cap": 3, "backlog": 1, "room": Places(10, 5, 3)}
+    found = after(30, State(places=3), **people)
+    assert found[8:12] == [(3, "calm"), (3, "calm"), (2, "free"), (2, "calm")]
+    assert found[-1] == (2, "calm")
+
+
 def test_people_who_come_and_go_within_minutes_do_not_turn_the_allowance_round() -> None:
     """What they take at once, the quota gives them: it turns batch work away before it calls."""
     state, found = State(places=4), []

@@ -66,8 +66,8 @@ def line(before: int, now: float, entry: Entry = ENTRY, calm: int = 9, **values:
         ),
         (
             *(5, 2, {"backlog": 3_600, "cost": ROW, "cap": 6, "room": Places(10, 5, 1)}),
-            "at 5 of 6: no place is free for another: of 10 its chains may take 5, people held 0.5 lately, 5 kept for "
-            "them; 3,600 rows are left, finishes 02:12 at this pace, deadline 06:15",
+            "at 5 of 6: people held 0.5 of 10 places lately, and 5 are kept for them; 3,600 rows are left, finishes "
+            "02:12 at this pace, deadline 06:15",
         ),
         (1, 2, {"backlog": 0, "wait": ROW * 2}, "held at 0 of 4: people waited 2.0 s for their jobs to start; grows "
          "again after 3 calm minutes; nothing is left"),
@@ -100,8 +100,8 @@ def line(before: int, now: float, entry: Entry = ENTRY, calm: int = 9, **values:
          "left, what one costs is not known yet, deadline 06:15"),
         (
             *(2, 2, {"backlog": 3_600, "cost": ROW, "ended_early": 1}),
-            "grown to 3 of 4: there is room, and nobody waits; its chunks end early: nobody answers; 3,600 rows are "
-            "left, deadline 06:15",
+            "grown to 3 of 4: there is room, and nobody waits; its chunks end early: nobody answers, or people have "
+            "the places; 3,600 rows are left, deadline 06:15",
         ),
     ],
 )  # fmt: skip
