@@ -83,7 +83,7 @@ class Desk:
         """Send everything due by this night instant; what could not be sent is raised, and is due again next time."""
         while self._waiting and self._waiting[0][0] <= now:
             _, actor, arguments = self._waiting[0]
-            self.sent[actor, arguments[0]] = clock.real_now()
+            self.sent.setdefault((actor, arguments[0]), clock.real_now())  # who asks again waits since the first time
             application.process_broker().get_actor(actor).send(*arguments)
             del self._waiting[0]
             log.info("person_asks", actor=actor)

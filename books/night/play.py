@@ -36,9 +36,13 @@ from fleet.app import App
 from fleet.broker import FleetBroker
 from fleet.clock import clock
 from fleet.errors import FleetError
+from fleet.gone import server_gone
 from fleet.local import servers
+from fleet.logs import brief, get_logger
 from fleet.storage import database
 from fleet.up import Fleet
+
+log = get_logger(__name__)
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 _LOOK_SECONDS = 0.05
@@ -104,6 +108,17 @@ def _require_empty() -> None:
             )
 
 
+@contextmanager
+def _asked_again() -> Iterator[None]:
+    """People and on-call ask again where a server is away: that the night goes on is what is judged."""
+    try:
+        yield
+    except Exception as error:
+        if not server_gone(error):
+            raise
+        log.warning("asked_in_vain", error=brief(error))
+
+
 class _Night:
     def __init__(self, plan: Plan, app: App, world: World, expected: Expected, console: Console) -> None:
         self._plan, self._app, self._world, self._expected, self._console = plan, app, world, expected, console
@@ -120,17 +135,18 @@ class _Night:
             with Live(console=self._console, refresh_per_second=4, transient=True) as live:
                 shown = 0.0
                 while clock.now() <= self._plan.ends:
-                    self._desk.act(clock.now())
-                    self._elastic.look(clock.now())
-                    if self._plan.crashes:
-                        self._faults.tick()
-                    self._note_ended()
-                    if time.monotonic() - shown > _VIEW_SECONDS:
-                        seen, shown = view(self._app, self._broker, self._faults), time.monotonic()
-                        live.update(seen)
-                        if picture is not None and self._faults.crash is not None and self._faults.crash.restarted_in:
-                            save_picture(seen, picture)
-                            picture = None
+                    with _asked_again():
+                        self._desk.act(clock.now())
+                        self._elastic.look(clock.now())
+                        if self._plan.crashes:
+                            self._faults.tick()
+                        self._note_ended()
+                        if time.monotonic() - shown > _VIEW_SECONDS:
+                            seen, shown = view(self._app, self._broker, self._faults), time.monotonic()
+                            live.update(seen)
+                            if picture is not None and self._faults.crash and self._faults.crash.restarted_in:
+                                save_picture(seen, picture)
+                                picture = None
                     time.sleep(_LOOK_SECONDS)
             self._drain()
             bank = list(judge_bank.judge(self._plan, self._world, self._expected, self._faults.crash))
