@@ -47,7 +47,8 @@ log = get_logger(__name__)
 ROOT = Path(__file__).resolve().parent.parent.parent
 _LOOK_SECONDS = 0.05
 _VIEW_SECONDS = 0.5
-_SETTLE = timedelta(
+# Real: the longest retry delay, compressed, and a killed worker's heartbeat many times over.
+_SETTLE = timedelta(seconds=90)
     seconds=90
 )  # real: the longest retry delay, compressed, and a killed worker's heartbeat many times over
 
