@@ -49,8 +49,6 @@ _LOOK_SECONDS = 0.05
 _VIEW_SECONDS = 0.5
 # Real: the longest retry delay, compressed, and a killed worker's heartbeat many times over.
 _SETTLE = timedelta(seconds=90)
-    seconds=90
-)  # real: the longest retry delay, compressed, and a killed worker's heartbeat many times over
 
 
 class NightRefused(FleetError):
