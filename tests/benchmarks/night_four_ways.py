@@ -130,7 +130,7 @@ def main() -> None:
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("--seconds", type=float, default=240, help="real seconds a night (240)")
     parser.add_argument("--seeds", type=int, nargs="+", default=[1], help="a round of nights each (1)")
-    parser.add_argument("--ways", nargs="+", choices=WAYS, default=list(WAYS))
+    parser.add_argument("--ways", nargs="*", choices=WAYS, default=list(WAYS))
     parser.add_argument("--backlog", type=int, default=120, help="documents that nobody waits for (120)")
     parser.add_argument("--faults", nargs="+", choices=FAULTS, default=[], help="nights with something broken, beside")
     asked = parser.parse_args()
