@@ -13,7 +13,8 @@ With `--faults`, the last one also with something broken at 01:20, in the middle
     redis     Redis stands still for ten night minutes
     frozen    every reading from then on repeats the last one under a fresh stamp
 
-What they must not be is worse than `static`. Each is the house's own tree, copied, with its lanes and schedule changed,
+What they must not be is worse than `static`; of what stops everybody, as Redis does, than `static` with the same (say
+`static+redis`). Each is the house's own tree, copied, with its lanes and schedule changed,
 and played by `python -m books.night` without crashes; so whatever is compared ran in real processes on real servers.
 "Nobody decides" is a balancer that is switched off: the cron minute's level is what runs, with chunks as small as the
 balancer's. The figures are night time; their ratios are against `static`, and above 1 is worse.
@@ -132,7 +133,8 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, nargs="+", default=[1], help="a round of nights each (1)")
     parser.add_argument("--ways", nargs="*", choices=WAYS, default=list(WAYS))
     parser.add_argument("--backlog", type=int, default=120, help="documents that nobody waits for (120)")
-    parser.add_argument("--faults", nargs="+", choices=FAULTS, default=[], help="nights with something broken, beside")
+    broken = [*FAULTS, *(f"{way}+{fault}" for way in WAYS for fault in FAULTS)]
+    parser.add_argument("--faults", nargs="+", choices=broken, default=[], help="nights with something broken, beside")
     asked = parser.parse_args()
     found: dict[str, list[dict[str, float]]] = {way: [] for way in [*asked.ways, *asked.faults]}
     with tempfile.TemporaryDirectory(prefix="four-ways-") as folder:
@@ -150,18 +152,25 @@ def _house(house: Path, way: str) -> None:
     shutil.rmtree(house, ignore_errors=True)
     for room in _ROOMS:
         shutil.copytree(ROOT / room, house / room, ignore=shutil.ignore_patterns("__pycache__"))
-    for name, text in WAYS.get(way, WAYS["balancer"])[0].items():
+    way, fault = _parts(way)
+    for name, text in WAYS[way][0].items():
         (house / "config" / f"{name}.py").rename(house / "config" / f"{name}_{_HOUSE}.py")
         (house / "config" / f"{name}.py").write_text(text)
-    if way in FAULTS:
-        module, code = FAULTS[way]
+    if fault:
+        module, code = FAULTS[fault]
         with (house / module).open("a") as file:
             file.write(_FROM + code)
 
 
+def _parts(night: str) -> tuple[str, str]:
+    """Its way, and what is broken in it; one that names a fault alone is the balancer's."""
+    way, _, fault = night.partition("+")
+    return ("balancer", way) if way in FAULTS else (way, fault)
+
+
 def _play(house: Path, way: str, seconds: float, seed: int, backlog: int) -> dict[str, float]:
     _house(house, way)
-    options = WAYS.get(way, WAYS["balancer"])[1]
+    options = WAYS[_parts(way)[0]][1]
     written, load = house / "report.json", os.getloadavg()[0]
     volumes = ["--backlog", str(backlog), "--submissions", "150", "--evals", "150", "--no-crashes"]
     command = [
