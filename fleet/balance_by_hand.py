@@ -87,12 +87,14 @@ def _note_hold(pipe: Pipeline, namespace: str, entry: Entry, now: datetime, raw:
     """Write down that a hold stands, also behind what was switched meanwhile: it holds whoever decides."""
     held, granted = hold_of(raw), read(entry, now, None, raw)
     if held is not None and granted.reason == "held":
-        _note(pipe, namespace, entry, now, granted, f"held by {held.by} until {held.until:%H:%M} UTC: {held.because}")
+        text = f"held by {held.by} until {held.until:%H:%M} UTC: {held.because}"
+        _note(pipe, namespace, entry, now, granted, text, until=held.until.isoformat())
 
 
-def _note(pipe: Pipeline, namespace: str, entry: Entry, now: datetime, granted: Allowance, text: str) -> None:
+def _note(
+    pipe: Pipeline, namespace: str, entry: Entry, now: datetime, granted: Allowance, text: str, **numbers: Any
+) -> None:
     level = "; nobody decides, so the cron slot's level holds" if granted.fallback else ""
-    until = {} if granted.leased_until is None else {"until": granted.leased_until.isoformat()}
     row: dict[Any, Any] = {"at": wire.to_ms(now), "places": granted.places, "reason": granted.reason}
-    row |= {"text": f"{text}{level}", "epoch": 0, "numbers": json.dumps(until)}
+    row |= {"text": f"{text}{level}", "epoch": 0, "numbers": json.dumps(numbers)}
     pipe.xadd(keys.decisions(namespace, entry.name), row, maxlen=DECISIONS_KEPT, approximate=True)

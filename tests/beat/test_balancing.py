@@ -171,6 +171,14 @@ def test_what_a_person_does_is_written_down_beside_what_was_decided(balance: Bal
     assert [one.epoch for one in balance.decided()[4:]] == [1, 0, 0, 0, 0, 1, 0, 1]
 
 
+def test_what_a_release_leaves_allowed_is_renewed_and_only_a_hold_has_an_end(balance: Balance) -> None:
+    balance.minutes(1, range(6))
+    hold(balance.broker, ELASTIC, tonight(3), **BY)
+    release(balance.broker, ELASTIC, **BY)
+    found = [(one.places, one.reason, one.until) for one in balance.decided()[-2:]]
+    assert found == [(0, "held", tonight(3)), (4, "calm", None)]
+
+
 def test_switched_off_between_the_look_and_the_lease_it_sets_nothing(
     balance: Balance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
