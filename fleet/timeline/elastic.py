@@ -75,10 +75,18 @@ def _decided(decisions: Sequence[Decision], now: datetime, leased: bool) -> Iter
     for number, one in enumerate(decisions):
         last = number + 1 == len(decisions)
         following = now if last else decisions[number + 1].at
-        again = leased if last else following <= one.at + STANDS
-        ends = min(following, one.until or one.at + (STANDS if again else LEASE), now)
+        ends = min(following, _lasts(one, following, leased if last else None), now)
         if one.at < ends and one.reason != "closed" and not _leaves_level(one):
             yield Step(one.at, ends, one.places, one.reason, one.text)
+
+
+def _lasts(one: Decision, following: datetime, leased: bool | None) -> datetime:
+    """Until when it stood at the latest; `leased` is None where another followed."""
+    if one.until is None:
+        again = following <= one.at + STANDS if leased is None else leased
+        return one.at + (STANDS if again else LEASE)
+    behind = one.epoch > 0 and leased is not False and following <= one.until + LEASE
+    return following if behind else one.until  # the lease of a hold that ended stands until somebody decides again
 
 
 def _undecided(

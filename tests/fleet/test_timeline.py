@@ -179,6 +179,16 @@ def test_a_hold_and_a_pause_stand_also_while_nobody_decides() -> None:
         ]
 
 
+def test_a_hold_that_ended_by_itself_stands_by_its_lease_until_somebody_decides_again() -> None:
+    held = replace(decided(at("01:00"), 0, "held", "held by bob"), numbers={"until": at("04:00").isoformat()})
+    again = decided(at("04:01"), 1, "floor", "one chain learns")
+    assert of_sweep("04:02", held, again)[-2:] == [("01:00", "04:01", 0, "held"), ("04:01", "04:02", 1, "floor")]
+    assert of_sweep("04:01", held, leased={NAME})[-1] == ("01:00", "04:01", 0, "held")
+    level = [("01:00", "04:00", 0, "held"), ("04:00", "04:01", 4, "lapsed")]
+    assert of_sweep("04:01", held)[-2:] == level
+    assert [one[:3] for one in of_sweep("04:02", replace(held, epoch=0), again)[-3:-1]] == [one[:3] for one in level]
+
+
 def test_an_entry_that_comes_often_is_counted_and_only_what_went_wrong_is_drawn() -> None:
     often = entry(NAME, "*/10 * * * *", expires=10 * MINUTE)
     lines = [fired(NAME, f"02:{minute}0") for minute in range(3)] + [fired(NAME, "02:30", "expired", 2, "02:40")]
