@@ -177,9 +177,9 @@ def decisions(broker: FleetBroker, entry: str, since: datetime) -> list[Decision
     return found[max(0, before - 1) :]
 
 
-def last_decisions(broker: FleetBroker, entry: str, most: int) -> list[Decision]:
+def last_decisions(broker: FleetBroker, entry: str, most: int, client: redis.Redis | None = None) -> list[Decision]:
     """The last decisions of an entry, newest first, at most so many."""
-    rows: Any = broker.client.xrevrange(keys.decisions(broker.namespace, entry), count=most)
+    rows: Any = (client or broker.client).xrevrange(keys.decisions(broker.namespace, entry), count=most)
     return [decision for _, row in rows if (decision := _decision(entry, row)) is not None]
 
 

@@ -171,6 +171,18 @@ def test_what_a_person_does_is_written_down_beside_what_was_decided(balance: Bal
     assert [one.epoch for one in balance.decided()[4:]] == [1, 0, 0, 0, 0, 1, 0, 1]
 
 
+def test_what_a_person_did_and_took_back_within_a_minute_is_followed_by_what_holds_again(balance: Balance) -> None:
+    balance.minutes(1, range(6))
+    switch(balance.broker, False, [ELASTIC], **BY)
+    switch(balance.broker, True, [ELASTIC], **BY)
+    balance.minute(1, 6)
+    hold(balance.broker, ELASTIC, tonight(3), **BY)
+    release(balance.broker, ELASTIC, **BY)
+    balance.minutes(1, range(7, 9))
+    found = [(one.at.minute, one.places, one.reason, one.epoch) for one in balance.decided() if one.at.minute > 5]
+    assert [one for one in found if one[-1]] == [(6, 4, "calm", 1), (7, 4, "calm", 1)]
+
+
 def test_what_a_release_leaves_allowed_is_renewed_and_only_a_hold_has_an_end(balance: Balance) -> None:
     balance.minutes(1, range(6))
     hold(balance.broker, ELASTIC, tonight(3), **BY)
