@@ -189,7 +189,7 @@ class Balancing:
             # It begins again from nothing: what would have been allowed meanwhile was not tried.
             granted, after = _stopped(stopped), State()
         minute.places = granted.places
-        text = _by_whom(stopped) if stopped else told(entry, granted, state.places, reading, self._rules, after)
+        text = stopped.told if stopped else told(entry, granted, state.places, reading, self._rules, after)
         record = self._record(entry, granted, text, state, reading)
         answer: bytes = self._allow(keys=self._keys(entry), args=self._args(entry, granted, after, reading, record))
         if answer != b"done":
@@ -281,12 +281,6 @@ def _stopped(stopped: Hold | Pause) -> Allowance:
     if isinstance(stopped, Hold):
         return Allowance(0, "held", stopped.until, fallback=False)
     return Allowance(0, "paused", None, fallback=False)
-
-
-def _by_whom(stopped: Hold | Pause) -> str:
-    if isinstance(stopped, Hold):
-        return f"held by {stopped.by} until {stopped.until:%H:%M} UTC: {stopped.because}"
-    return f"paused by {stopped.by} since {stopped.at:%Y-%m-%d %H:%M} UTC: {stopped.because}"
 
 
 def _until_next() -> float:

@@ -99,6 +99,11 @@ class Hold:
     until: datetime
     because: str
 
+    @property
+    def told(self) -> str:
+        """By whom, until when and why, in words."""
+        return f"held by {self.by} until {self.until:%H:%M} UTC: {self.because}"
+
 
 @dataclass(frozen=True)
 class Off:

@@ -87,8 +87,7 @@ def _note_hold(pipe: Pipeline, namespace: str, entry: Entry, now: datetime, raw:
     """Write down that a hold stands, also behind what was switched meanwhile: it holds whoever decides."""
     held, granted = hold_of(raw), read(entry, now, None, raw)
     if held is not None and granted.reason == "held":
-        text = f"held by {held.by} until {held.until:%H:%M} UTC: {held.because}"
-        _note(pipe, namespace, entry, now, granted, text, until=held.until.isoformat())
+        _note(pipe, namespace, entry, now, granted, held.told, until=held.until.isoformat())
 
 
 def _note(

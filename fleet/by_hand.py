@@ -37,6 +37,11 @@ class Pause:
     at: datetime
     because: str
 
+    @property
+    def told(self) -> str:
+        """By whom, since when and why, in words."""
+        return f"paused by {self.by} since {self.at:%Y-%m-%d %H:%M} UTC: {self.because}"
+
 
 def fire_now(app: App, broker: FleetBroker, entry: Entry, *, by: str, because: str) -> str:
     """Send the entry's message now; returns its id. It expires as a slot of this instant would.
