@@ -73,7 +73,8 @@ class Decision:
 
     `numbers` is what it was decided by: `before`, `backlog`, `cost` (seconds a row), `needs` (chains that the deadline
     needs), `wait` (seconds), `free`, `ended_early` (chunks), `finishes` (ISO 8601, or None); and `until` (ISO 8601) of
-    a hold. Of epoch 0 is what a person's act left allowed (`fleet.balance_by_hand`); it has `until` alone.
+    a hold. Of epoch 0 is what a person's act left allowed (`fleet.balance_by_hand`): it has `until` of a hold, `level`
+    where nobody decided so that the cron slot's level held, and `off`, true or false, where the balancer was switched.
     """
 
     at: datetime

@@ -77,7 +77,7 @@ def switch(broker: FleetBroker, on: bool, entries: Iterable[Entry], *, by: str, 
                 pipe.delete(keys.allowance(ns, entry.name))
             if not on or before is not None:
                 text = f"the balancer was switched {'on' if on else 'off'} by {by}: {because}"
-                _note(pipe, ns, entry, now, read(entry, now, None, None), text)
+                _note(pipe, ns, entry, now, read(entry, now, None, None), text, off=not on)
                 _note_hold(pipe, ns, entry, now, held)
         pipe.execute()
     return before
@@ -93,7 +93,8 @@ def _note_hold(pipe: Pipeline, namespace: str, entry: Entry, now: datetime, raw:
 def _note(
     pipe: Pipeline, namespace: str, entry: Entry, now: datetime, granted: Allowance, text: str, **numbers: Any
 ) -> None:
-    level = "; nobody decides, so the cron slot's level holds" if granted.fallback else ""
+    if granted.fallback and granted.leased_until is None:
+        text, numbers = f"{text}; nobody decides, so the cron slot's level holds", {**numbers, "level": True}
     row: dict[Any, Any] = {"at": wire.to_ms(now), "places": granted.places, "reason": granted.reason}
-    row |= {"text": f"{text}{level}", "epoch": 0, "numbers": json.dumps(numbers)}
+    row |= {"text": text, "epoch": 0, "numbers": json.dumps(numbers)}
     pipe.xadd(keys.decisions(namespace, entry.name), row, maxlen=DECISIONS_KEPT, approximate=True)

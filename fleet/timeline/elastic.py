@@ -2,7 +2,8 @@
 
 A decision is said anew every ten minutes, changed or not, and is a lease: where none followed for longer, it is shown
 for as long as its lease, and then the cron slot's level. What a person did stands among the decisions, and is of epoch
-0: a hold stands until its end whoever decides, and with the balancer off the level holds until the next decision.
+0: a hold stands until its end whoever decides, and with the balancer off the level holds until the next decision. Once
+it is on again, or a hold is released, somebody decides within a lease's time, or nobody is there who does.
 
 Not guaranteed: when somebody who decided was gone, where none followed; the lease may have been renewed for ten minutes
 more. A gap that a decision ended before the next was due is not seen.
@@ -100,6 +101,7 @@ def _undecided(
     """Where nobody decided within a window until an instant: the cron slot's level, and none where it was paused."""
     cap = elastic_of(entry).cap
     edges = {of_night.opens, of_night.slot, of_night.day, until} | {one.at for one in decisions}
+    edges |= {one.at + LEASE for one in decisions if _leaves_level(one)}
     edges |= {edge for step in decided for edge in (step.begins, step.ends)}
     edges |= {edge for one in paused for edge in (one.begins, one.ends)}
     inside = sorted(edge for edge in edges if of_night.opens <= edge <= until)
@@ -114,17 +116,23 @@ def _undecided(
 
 
 def _why(decisions: Sequence[Decision], at: datetime) -> tuple[str, str]:
-    """Why the cron slot's level held: by a person's act, or since whoever decided last did so no more."""
-    before = [one for one in decisions if one.at <= at and not (one.epoch == 0 and one.until)]
-    last = before[-1] if before else None
-    if last is None or _leaves_level(last):
-        return (_LAPSED, _NOBODY) if last is None else (_BY_HAND, last.text)
+    """Why the cron slot's level held: the balancer was off, a person's act was new, or who decided did so no more."""
+    before = [one for one in decisions if one.at <= at]
+    switched = [one for one in before if one.epoch or "off" in one.numbers]  # a hold and its release switch nothing
+    if switched and switched[-1].numbers.get("off"):
+        return _BY_HAND, switched[-1].text
+    others = [one for one in before if one.epoch or one.until is None]
+    last = others[-1] if others else None
+    if last is None:
+        return _LAPSED, _NOBODY
+    if _leaves_level(last):
+        return (_BY_HAND, last.text) if at < last.at + LEASE else (_LAPSED, _NOBODY)
     return _LAPSED, _NO_MORE if at < last.at + STANDS else _NOBODY
 
 
 def _leaves_level(one: Decision) -> bool:
     """Whether it is a person's act that left the cron slot's level: what that is goes by the clock."""
-    return one.epoch == 0 and one.reason in ("blind", "closed")
+    return one.epoch == 0 and "level" in one.numbers
 
 
 def released(allowed: Sequence[Step]) -> Iterator[Segment]:

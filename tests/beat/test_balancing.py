@@ -183,6 +183,15 @@ def test_what_a_person_did_and_took_back_within_a_minute_is_followed_by_what_hol
     assert [one for one in found if one[-1]] == [(6, 4, "calm", 1), (7, 4, "calm", 1)]
 
 
+def test_a_release_says_that_nobody_decides_only_where_nobody_does(balance: Balance) -> None:
+    assert balance.minute(1, read=False) == "0 blind"
+    for words in ("", "; nobody decides, so the cron slot's level holds"):
+        hold(balance.broker, ELASTIC, tonight(3), **BY)
+        release(balance.broker, ELASTIC, **BY)
+        assert balance.decided()[-1].text == f"released by ann: {BY['because']}{words}"
+        balance.client.delete(keys.allowance(balance.broker.namespace, ELASTIC.name))
+
+
 def test_what_a_release_leaves_allowed_is_renewed_and_only_a_hold_has_an_end(balance: Balance) -> None:
     balance.minutes(1, range(6))
     hold(balance.broker, ELASTIC, tonight(3), **BY)

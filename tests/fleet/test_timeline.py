@@ -154,9 +154,14 @@ def test_a_decision_without_one_behind_it_stands_until_now_only_while_its_lease_
     assert of_sweep("00:40", calm) == [("00:30", "00:33", 2, "calm"), ("00:33", "00:40", 0, "lapsed")]
 
 
+def act(wall: str, reason: str, **numbers: Any) -> Decision:
+    """What a person did."""
+    return replace(decided(at(wall), 0, reason, f"by ann at {wall}"), epoch=0, numbers=numbers)
+
+
 def test_with_the_balancer_off_the_level_holds_by_a_persons_hand_until_somebody_decides_again() -> None:
     calm, again = decided(at("00:30"), 2, "calm", "nobody waits"), decided(at("04:20"), 1, "calm", "nobody waits")
-    off = replace(decided(at("00:36"), 0, "blind", "the balancer was switched off by ann: a quiet night"), epoch=0)
+    off = act("00:36", "blind", level=True, off=True)
     assert of_sweep("04:21", off, calm, again) == [  # written down in this order: the clocks of two hosts
         ("00:30", "00:36", 2, "calm"),
         ("00:36", "04:00", 0, "by hand"),
@@ -165,9 +170,32 @@ def test_with_the_balancer_off_the_level_holds_by_a_persons_hand_until_somebody_
     ]
 
 
+def test_behind_a_switch_on_or_a_release_nobody_who_decides_is_a_persons_doing_for_a_lease_only() -> None:
+    on = act("01:00", "blind", level=True, off=False)
+    for one in (on, act("01:00", "blind", level=True)):
+        assert of_sweep("02:00", act("00:30", "blind", level=True, off=True), on, one)[-2:] == [
+            ("01:00", "01:03", 0, "by hand"),
+            ("01:03", "02:00", 0, "lapsed"),
+        ]
+
+
+def test_while_the_balancer_is_off_a_release_leaves_it_the_reason() -> None:
+    off, held = act("00:30", "blind", level=True, off=True), act("00:50", "held", until=at("03:00").isoformat())
+    assert of_sweep("02:00", off, held, act("01:00", "blind", level=True)) == [
+        ("00:30", "00:50", 0, "by hand"),
+        ("00:50", "01:00", 0, "held"),
+        ("01:00", "02:00", 0, "by hand"),
+    ]
+
+
+def test_a_release_while_the_balancer_is_blind_leaves_what_it_decided() -> None:
+    released = act("03:00", "blind")
+    assert of_sweep("03:10", released, leased={NAME})[-1] == ("03:00", "03:10", 0, "blind")
+
+
 def test_a_hold_and_a_pause_stand_also_while_nobody_decides() -> None:
     until = {"until": at("04:30").isoformat()}
-    off = replace(decided(at("00:30"), 0, "blind", "the balancer was switched off by ann: a quiet night"), epoch=0)
+    off = act("00:30", "blind", level=True, off=True)
     held = replace(decided(at("01:00"), 0, "held", "held by bob"), numbers=until)
     pauses = {NAME: Pause("maria", at("05:00"), "the mail host moves")}
     for epoch in (0, 1):
