@@ -19,6 +19,7 @@ from redis.client import Pipeline
 from fleet import wire
 from fleet.allowance import DECISIONS_KEPT, Allowance, Hold, Off, hold_of, read, standing, switched_off
 from fleet.broker import FleetBroker, keys
+from fleet.by_hand import pause_of
 from fleet.clock import clock
 from fleet.declarations import Entry
 from fleet.errors import DeclarationInvalid
@@ -72,12 +73,14 @@ def switch(broker: FleetBroker, on: bool, entries: Iterable[Entry], *, by: str, 
             pipe.delete(keys.balance_off(ns))
         else:
             pipe.set(keys.balance_off(ns), json.dumps({"by": by, "at": now.isoformat(), "because": because}))
-        for entry, (_, held, _) in zip(elastic, found, strict=True):
+        for entry, (_, held, paused) in zip(elastic, found, strict=True):
             if not on:
                 pipe.delete(keys.allowance(ns, entry.name))
             if not on or before is not None:
                 text = f"the balancer was switched {'on' if on else 'off'} by {by}: {because}"
                 _note(pipe, ns, entry, now, read(entry, now, None, None), text, off=not on)
+                if paused is not None:
+                    _note(pipe, ns, entry, now, read(entry, now, None, None, paused), pause_of(paused).told)
                 _note_hold(pipe, ns, entry, now, held)
         pipe.execute()
     return before

@@ -3,7 +3,8 @@
 A decision is said anew every ten minutes, changed or not, and is a lease: where none followed for longer, it is shown
 for as long as its lease, and then the cron slot's level. What a person did stands among the decisions, and is of epoch
 0: a hold stands until its end whoever decides, and with the balancer off the level holds until the next decision. Once
-it is on again, or a hold is released, somebody decides within a lease's time, or nobody is there who does.
+it is on again, or a hold is released, somebody decides within a lease's time, or nobody is there who does. How long a
+pause stands is the ledger's to say.
 
 Not guaranteed: when somebody who decided was gone, where none followed; the lease may have been renewed for ten minutes
 more. A gap that a decision ended before the next was due is not seen.
@@ -121,7 +122,7 @@ def _why(decisions: Sequence[Decision], at: datetime) -> tuple[str, str]:
     switched = [one for one in before if one.epoch or "off" in one.numbers]  # a hold and its release switch nothing
     if switched and switched[-1].numbers.get("off"):
         return _BY_HAND, switched[-1].text
-    others = [one for one in before if one.epoch or one.until is None]
+    others = [one for one in before if one.epoch or one.reason not in ("held", "paused")]
     last = others[-1] if others else None
     if last is None:
         return _LAPSED, _NOBODY
@@ -131,8 +132,8 @@ def _why(decisions: Sequence[Decision], at: datetime) -> tuple[str, str]:
 
 
 def _leaves_level(one: Decision) -> bool:
-    """Whether it is a person's act that left the cron slot's level: what that is goes by the clock."""
-    return one.epoch == 0 and "level" in one.numbers
+    """Whether it is a person's act that left the cron slot's level, by the clock, or a pause, which the ledger ends."""
+    return one.epoch == 0 and ("level" in one.numbers or one.reason == "paused")
 
 
 def released(allowed: Sequence[Step]) -> Iterator[Segment]:

@@ -183,6 +183,14 @@ def test_what_a_person_did_and_took_back_within_a_minute_is_followed_by_what_hol
     assert [one for one in found if one[-1]] == [(6, 4, "calm", 1), (7, 4, "calm", 1)]
 
 
+def test_a_pause_that_stands_is_written_down_behind_a_switch_too(balance: Balance) -> None:
+    it_is(4, 30)
+    by_hand.pause(balance.broker, ELASTIC.name, **BY)
+    switch(balance.broker, False, [ELASTIC], **BY)
+    told = [(one.places, one.reason, one.text.partition(" by ")[0]) for one in balance.decided()]
+    assert told == [(4, "blind", "the balancer was switched off"), (0, "paused", "paused")]
+
+
 def test_a_release_says_that_nobody_decides_only_where_nobody_does(balance: Balance) -> None:
     assert balance.minute(1, read=False) == "0 blind"
     for words in ("", "; nobody decides, so the cron slot's level holds"):

@@ -193,6 +193,16 @@ def test_a_release_while_the_balancer_is_blind_leaves_what_it_decided() -> None:
     assert of_sweep("03:10", released, leased={NAME})[-1] == ("03:00", "03:10", 0, "blind")
 
 
+def test_a_pause_that_stood_when_the_balancer_was_switched_off_ends_with_its_resumption() -> None:
+    lines = [fired(NAME, "04:10", "pause"), fired(NAME, "04:32", "resume")]
+    off, paused = act("04:30", "blind", level=True, off=True), act("04:30", "paused")
+    again = decided(at("04:40"), 4, "calm", "there is room")
+    assert of_sweep("04:40", off, paused, again, ledger={NAME: lines})[-2:] == [
+        ("04:10", "04:32", 0, "paused"),
+        ("04:32", "04:40", 4, "by hand"),
+    ]
+
+
 def test_a_hold_and_a_pause_stand_also_while_nobody_decides() -> None:
     until = {"until": at("04:30").isoformat()}
     off = act("00:30", "blind", level=True, off=True)
