@@ -69,7 +69,7 @@ def steps(
 def _same(last: Step, piece: Step) -> bool:
     if (last.places, last.reason) != (piece.places, piece.reason):
         return False
-    return piece.reason != _BY_HAND or last.text == piece.text
+    return piece.reason not in (_BY_HAND, "held") or last.text == piece.text
 
 
 def _decided(decisions: Sequence[Decision], now: datetime, leased: bool) -> Iterator[Step]:

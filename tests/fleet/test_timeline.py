@@ -217,6 +217,13 @@ def test_a_hold_and_a_pause_stand_also_while_nobody_decides() -> None:
         ]
 
 
+def test_a_hold_that_follows_a_hold_is_a_step_of_its_own() -> None:
+    until = at("03:00").isoformat()
+    first, second = (act(wall, "held", until=until) for wall in ("01:00", "01:30"))
+    found = of_sweep("01:40", first, replace(first, at=at("01:10"), epoch=1), second)
+    assert found[-2:] == [("01:00", "01:30", 0, "held"), ("01:30", "01:40", 0, "held")]
+
+
 def test_a_hold_that_ended_by_itself_stands_by_its_lease_until_somebody_decides_again() -> None:
     held = replace(decided(at("01:00"), 0, "held", "held by bob"), numbers={"until": at("04:00").isoformat()})
     again = decided(at("04:01"), 1, "floor", "one chain learns")
