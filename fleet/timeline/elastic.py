@@ -57,7 +57,7 @@ def steps(
     for piece in sorted(pieces, key=lambda piece: piece.begins):
         begins, ends = max(piece.begins, night.begins), min(piece.ends, night.ends)
         last = found[-1] if found else None
-        if begins >= ends:
+        if begins >= ends or piece.reason == "closed":
             continue
         if last is not None and last.ends == begins and _same(last, piece):
             found[-1] = Step(last.begins, ends, last.places, last.reason, last.text)
@@ -78,7 +78,7 @@ def _decided(decisions: Sequence[Decision], now: datetime, leased: bool) -> Iter
         last = number + 1 == len(decisions)
         following = now if last else decisions[number + 1].at
         ends = min(following, _lasts(one, following, leased if last else None), now)
-        if one.at < ends and one.reason != "closed" and not _leaves_level(one):
+        if one.at < ends and not _leaves_level(one):
             yield Step(one.at, ends, one.places, one.reason, one.text)
 
 

@@ -148,6 +148,12 @@ def of_sweep(now: str, *decisions: Decision, **more: Any) -> list[tuple[str, str
     return [(told(one.begins), told(one.ends), one.places, one.reason) for one in found.rows[0].tracks[0].steps]
 
 
+def test_a_window_whose_first_decision_is_a_moment_behind_its_opening_did_not_lapse_before() -> None:
+    closed, calm = decided(at("00:25"), 0, "closed", "opens at 00:30"), decided(at("00:31"), 0, "calm", "nobody waits")
+    assert of_sweep("00:32", closed, calm) == [("00:31", "00:32", 0, "calm")]
+    assert of_sweep("00:32", closed) == [("00:30", "00:32", 0, "lapsed")]
+
+
 def test_a_decision_without_one_behind_it_stands_until_now_only_while_its_lease_does() -> None:
     calm = decided(at("00:30"), 2, "calm", "nobody waits")
     assert of_sweep("00:40", calm, leased={NAME}) == [("00:30", "00:40", 2, "calm")]
