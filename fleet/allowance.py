@@ -176,9 +176,12 @@ def read(
 
 
 def decisions(broker: FleetBroker, entry: str, since: datetime) -> list[Decision]:
-    """What was decided of an entry since a night instant, oldest first, and the last decision before it."""
+    """What was decided of an entry since a night instant, oldest first, and the last decision before it.
+
+    In order of time, not as it was written down: a person's act goes by the clock of another host.
+    """
     rows: Any = broker.client.xrange(keys.decisions(broker.namespace, entry))
-    found = [decision for _, row in rows if (decision := _decision(entry, row)) is not None]
+    found = sorted(filter(None, (_decision(entry, row) for _, row in rows)), key=lambda one: one.at)
     before = sum(decision.at < since for decision in found)
     return found[max(0, before - 1) :]
 

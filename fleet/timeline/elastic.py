@@ -47,9 +47,8 @@ def steps(
 ) -> tuple[Step, ...]:
     """The allowance over time until now: one step from one change of places or reason to the next.
 
-    `leased` if a lease stands now; `paused` is where a person had it paused.
+    Decisions are in order of time; `leased` if a lease stands now; `paused` is where a person had it paused.
     """
-    decisions = sorted(decisions, key=lambda one: one.at)  # a person's act goes by the clock of another host
     pieces = list(_decided(decisions, now, leased))
     for of_night in windows(entry, night):
         pieces += _undecided(entry, of_night, pieces, decisions, paused, min(now, of_night.closes))

@@ -191,6 +191,15 @@ def test_a_pause_that_stands_is_written_down_behind_a_switch_too(balance: Balanc
     assert told == [(4, "blind", "the balancer was switched off"), (0, "paused", "paused")]
 
 
+def test_decisions_are_told_in_order_of_time_also_where_the_clock_of_who_acted_was_behind(balance: Balance) -> None:
+    balance.minute(1)
+    it_is(0, 58)
+    hold(balance.broker, ELASTIC, tonight(3), **BY)
+    balance.minute(1, 1)
+    for since, found in ((tonight(0), [58, 0, 1]), (tonight(0, 59), [58, 0, 1]), (tonight(1, 1), [0, 1])):
+        assert [one.at.minute for one in decisions(balance.broker, ELASTIC.name, since)] == found
+
+
 def test_a_release_says_that_nobody_decides_only_where_nobody_does(balance: Balance) -> None:
     assert balance.minute(1, read=False) == "0 blind"
     for words in ("", "; nobody decides, so the cron slot's level holds"):

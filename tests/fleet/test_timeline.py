@@ -168,7 +168,7 @@ def act(wall: str, reason: str, **numbers: Any) -> Decision:
 def test_with_the_balancer_off_the_level_holds_by_a_persons_hand_until_somebody_decides_again() -> None:
     calm, again = decided(at("00:30"), 2, "calm", "nobody waits"), decided(at("04:20"), 1, "calm", "nobody waits")
     off = act("00:36", "blind", level=True, off=True)
-    assert of_sweep("04:21", off, calm, again) == [  # written down in this order: the clocks of two hosts
+    assert of_sweep("04:21", calm, off, again) == [
         ("00:30", "00:36", 2, "calm"),
         ("00:36", "04:00", 0, "by hand"),
         ("04:00", "04:20", 4, "by hand"),
