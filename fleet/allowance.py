@@ -87,8 +87,14 @@ class Decision:
 
     @property
     def until(self) -> datetime | None:
-        """Until when it stands where nothing follows; None where that is not known."""
-        return _instant(told) if (told := self.numbers.get("until")) else None
+        """Until when a hold stands where nothing follows; None of all else, and of a hold that cannot be read."""
+        until = _instant(self.numbers.get("until"))
+        return until if until > _UNREADABLE else None
+
+    @property
+    def endless(self) -> bool:
+        """Whether it is a hold that cannot be read, which stands until something follows."""
+        return "until" in self.numbers and self.until is None
 
 
 @dataclass(frozen=True)
@@ -103,7 +109,8 @@ class Hold:
     @property
     def told(self) -> str:
         """By whom, until when and why, in words."""
-        return f"held by {self.by} until {self.until:%H:%M} UTC: {self.because}"
+        until = f"{self.until:%H:%M} UTC" if self.until > _UNREADABLE else "it is released"
+        return f"held by {self.by} until {until}: {self.because}"
 
 
 @dataclass(frozen=True)

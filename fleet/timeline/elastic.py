@@ -83,6 +83,8 @@ def _decided(decisions: Sequence[Decision], now: datetime, leased: bool) -> Iter
 
 def _lasts(one: Decision, following: datetime, leased: bool | None) -> datetime:
     """Until when it stood at the latest; `leased` is None where another followed."""
+    if one.endless:
+        return following
     if one.until is None:
         again = following <= one.at + STANDS if leased is None else leased
         return one.at + (STANDS if again else LEASE)

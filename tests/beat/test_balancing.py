@@ -200,6 +200,14 @@ def test_decisions_are_told_in_order_of_time_also_where_the_clock_of_who_acted_w
         assert [one.at.minute for one in decisions(balance.broker, ELASTIC.name, since)] == found
 
 
+def test_a_hold_that_cannot_be_read_is_said_to_stand_until_it_is_released(balance: Balance) -> None:
+    balance.client.set(keys.hold(balance.broker.namespace, ELASTIC.name), "until the bank calls")
+    assert balance.minute(1) == "0 held"
+    switch(balance.broker, False, [ELASTIC], **BY)
+    told = [(one.text, one.until, one.endless) for one in balance.decided() if one.reason == "held"]
+    assert told == [("held by ? until it is released: ?", None, True)] * 2
+
+
 def test_a_release_says_that_nobody_decides_only_where_nobody_does(balance: Balance) -> None:
     assert balance.minute(1, read=False) == "0 blind"
     for words in ("", "; nobody decides, so the cron slot's level holds"):

@@ -230,6 +230,13 @@ def test_a_hold_that_follows_a_hold_is_a_step_of_its_own() -> None:
     assert found[-2:] == [("01:00", "01:30", 0, "held"), ("01:30", "01:40", 0, "held")]
 
 
+def test_a_hold_that_cannot_be_read_stands_until_something_follows() -> None:
+    held = act("01:00", "held", until="1970-01-01T00:00:00+00:00")
+    assert of_sweep("05:00", held)[-1] == ("01:00", "05:00", 0, "held")
+    again = decided(at("04:30"), 1, "calm", "nobody waits")
+    assert of_sweep("04:31", held, again)[-2:] == [("01:00", "04:30", 0, "held"), ("04:30", "04:31", 1, "calm")]
+
+
 def test_a_hold_that_ended_by_itself_stands_by_its_lease_until_somebody_decides_again() -> None:
     held = replace(decided(at("01:00"), 0, "held", "held by bob"), numbers={"until": at("04:00").isoformat()})
     again = decided(at("04:01"), 1, "floor", "one chain learns")
