@@ -2,8 +2,8 @@
 
 A minute: look at the fleet, count each entry's backlog, decide (`beat.balancer`), and have one script set the lease and
 write the decision down (`allow.lua`), which checks token and epoch: who was deposed meanwhile sets nothing. A decision
-is written down when it changed, and every ten minutes. Entries are decided in the schedule's order; cores that one may
-take by its allowance are taken for the next, so that none is granted twice.
+is written down when it changed, every ten minutes, and behind what a person did. Entries are decided in the schedule's
+order; cores that one may take by its allowance are taken for the next, so that none is granted twice.
 
 What the rule remembers, and what was measured of the entry, travels in the lease: a replica that takes the lead goes on
 where the last one was, while that one's lease stands. Where it has lapsed, the cron slot's level is what runs, and that
@@ -39,7 +39,7 @@ from beat.now import Now
 from beat.observing import Fleet, Observer
 from beat.telling import numbers, told
 from fleet import by_hand, metrics, wire
-from fleet.allowance import DECISIONS_KEPT, LEASE, Allowance, Hold, holds, switched_off
+from fleet.allowance import DECISIONS_KEPT, LEASE, Allowance, Hold, holds, last_decisions, switched_off
 from fleet.app import backlog_of
 from fleet.backlogs import bound_statements
 from fleet.broker import FleetBroker, keys
@@ -190,7 +190,7 @@ class Balancing:
             # It begins again from nothing: what would have been allowed meanwhile was not tried.
             granted, after = _stopped(stopped), State()
         minute.places = granted.places
-        text = _by_whom(stopped) if stopped else told(entry, granted, state.places, reading, self._rules, after)
+        text = stopped.told if stopped else told(entry, granted, state.places, reading, self._rules, after)
         record = self._record(entry, granted, text, state, reading)
         answer: bytes = self._allow(keys=self._keys(entry), args=self._args(entry, granted, after, reading, record))
         if answer != b"done":
@@ -230,7 +230,7 @@ class Balancing:
     def _record(self, entry: Entry, granted: Allowance, text: str, state: State, reading: Reading) -> dict[str, Any]:
         at, before = self._written.get(entry.name, (None, None))
         changed = before is None or (before.places, before.reason) != (granted.places, granted.reason)
-        if not changed and at is not None and reading.now - at < _SAID_EVERY:
+        if not changed and at is not None and reading.now - at < _SAID_EVERY and self._wrote_last(entry):
             return {}
         return {
             "at": wire.to_ms(reading.now),
@@ -240,6 +240,11 @@ class Balancing:
             "epoch": self._epoch,
             "numbers": json.dumps(numbers(granted, state.places, reading, self._rules)),
         }
+
+    def _wrote_last(self, entry: Entry) -> bool:
+        """Whether what is written down last is this leader's: a person's act may have come and gone within a minute."""
+        last = last_decisions(self._broker, entry.name, 1, self._client)
+        return bool(last) and last[0].epoch == self._epoch
 
     def _keys(self, entry: Entry) -> list[str]:
         ns = self._broker.namespace
@@ -277,12 +282,6 @@ def _stopped(stopped: Hold | Pause) -> Allowance:
     if isinstance(stopped, Hold):
         return Allowance(0, "held", stopped.until, fallback=False)
     return Allowance(0, "paused", None, fallback=False)
-
-
-def _by_whom(stopped: Hold | Pause) -> str:
-    if isinstance(stopped, Hold):
-        return f"held by {stopped.by} until {stopped.until:%H:%M} UTC: {stopped.because}"
-    return f"paused by {stopped.by} since {stopped.at:%Y-%m-%d %H:%M} UTC: {stopped.because}"
 
 
 def _until_next() -> float:

@@ -73,7 +73,8 @@ class Decision:
 
     `numbers` is what it was decided by: `before`, `backlog`, `cost` (seconds a row), `needs` (chains that the deadline
     needs), `wait` (seconds), `free`, `ended_early` (chunks), `finishes` (ISO 8601, or None); and `until` (ISO 8601) of
-    a hold. Of epoch 0 is what a person's act left allowed (`fleet.balance_by_hand`); it has `until` alone.
+    a hold. Of epoch 0 is what a person's act left allowed (`fleet.balance_by_hand`): it has `until` of a hold, `level`
+    where nobody decided so that the cron slot's level held, and `off`, true or false, where the balancer was switched.
     """
 
     at: datetime
@@ -86,8 +87,14 @@ class Decision:
 
     @property
     def until(self) -> datetime | None:
-        """Until when it stands where nothing follows; None where that is not known."""
-        return _instant(told) if (told := self.numbers.get("until")) else None
+        """Until when a hold stands where nothing follows; None of all else, and of a hold that cannot be read."""
+        until = _instant(self.numbers.get("until"))
+        return until if until > _UNREADABLE else None
+
+    @property
+    def endless(self) -> bool:
+        """Whether it is a hold that cannot be read, which stands until something follows."""
+        return "until" in self.numbers and self.until is None
 
 
 @dataclass(frozen=True)
@@ -98,6 +105,12 @@ class Hold:
     at: datetime
     until: datetime
     because: str
+
+    @property
+    def told(self) -> str:
+        """By whom, until when and why, in words."""
+        until = f"{self.until:%H:%M} UTC" if self.until > _UNREADABLE else "it is released"
+        return f"held by {self.by} until {until}: {self.because}"
 
 
 @dataclass(frozen=True)
@@ -170,16 +183,19 @@ def read(
 
 
 def decisions(broker: FleetBroker, entry: str, since: datetime) -> list[Decision]:
-    """What was decided of an entry since a night instant, oldest first, and the last decision before it."""
+    """What was decided of an entry since a night instant, oldest first, and the last decision before it.
+
+    In order of time, not as it was written down: a person's act goes by the clock of another host.
+    """
     rows: Any = broker.client.xrange(keys.decisions(broker.namespace, entry))
-    found = [decision for _, row in rows if (decision := _decision(entry, row)) is not None]
+    found = sorted(filter(None, (_decision(entry, row) for _, row in rows)), key=lambda one: one.at)
     before = sum(decision.at < since for decision in found)
     return found[max(0, before - 1) :]
 
 
-def last_decisions(broker: FleetBroker, entry: str, most: int) -> list[Decision]:
+def last_decisions(broker: FleetBroker, entry: str, most: int, client: redis.Redis | None = None) -> list[Decision]:
     """The last decisions of an entry, newest first, at most so many."""
-    rows: Any = broker.client.xrevrange(keys.decisions(broker.namespace, entry), count=most)
+    rows: Any = (client or broker.client).xrevrange(keys.decisions(broker.namespace, entry), count=most)
     return [decision for _, row in rows if (decision := _decision(entry, row)) is not None]
 
 

@@ -37,6 +37,11 @@ class Pause:
     at: datetime
     because: str
 
+    @property
+    def told(self) -> str:
+        """By whom, since when and why, in words."""
+        return f"paused by {self.by} since {self.at:%Y-%m-%d %H:%M} UTC: {self.because}"
+
 
 def fire_now(app: App, broker: FleetBroker, entry: Entry, *, by: str, because: str) -> str:
     """Send the entry's message now; returns its id. It expires as a slot of this instant would.
@@ -96,11 +101,12 @@ def paused(client: redis.Redis, namespace: str, entries: Iterable[str] | None = 
     """The entries that are paused; one whose note cannot be read is paused by "?" all the same."""
     found: dict[bytes, bytes] = client.hgetall(keys.paused(namespace))  # type: ignore[assignment]
     wanted = None if entries is None else set(entries)
-    told = {name.decode(errors="replace"): _read(note) for name, note in found.items()}
+    told = {name.decode(errors="replace"): pause_of(note) for name, note in found.items()}
     return {name: note for name, note in told.items() if wanted is None or name in wanted}
 
 
-def _read(note: bytes) -> Pause:
+def pause_of(note: bytes) -> Pause:
+    """A pause as it stands in Redis."""
     try:
         told = json.loads(note)
         return Pause(str(told["by"]), datetime.fromisoformat(told["at"]), str(told["because"]))

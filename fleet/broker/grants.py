@@ -123,7 +123,7 @@ _BALANCE: Grants = {
     "balance_off": "EXISTS GET",
     "allowance": "GET MGET SET",
     "hold": "MGET",
-    "decisions": "XADD XLEN",
+    "decisions": "XADD XLEN XREVRANGE",
     "measures": "HGETALL",
     "quota": "ZCARD ZREMRANGEBYSCORE",
 }

@@ -277,7 +277,8 @@ def quota(namespace: str, name: str, holder: str) -> str:
 
 
 def allowance(namespace: str, entry: str) -> str:
-    """How many chains of an elastic entry may run, and the leader's state of it (JSON); expires after 180 s (night)."""
+    """How many chains of an elastic entry may run, the leader's state of it, and what it learned of its rows (JSON);
+    expires after 180 s (night)."""
     return f"{namespace}:fleet:allow:{entry}"
 
 
@@ -287,7 +288,8 @@ def hold(namespace: str, entry: str) -> str:
 
 
 def decisions(namespace: str, entry: str) -> str:
-    """The stream of an elastic entry's changes of allowance; permanent, capped in length."""
+    """The stream of what an elastic entry was allowed: by the balancer, and by people's acts; permanent, capped in
+    length."""
     return f"{namespace}:fleet:decisions:{entry}"
 
 
@@ -297,8 +299,8 @@ def chains(namespace: str, entry: str) -> str:
 
 
 def measures(namespace: str, entry: str) -> str:
-    """What full chunks of an elastic entry took in all (chunks, rows, cpu_us, wall_us), and how many others ended
-    early; ends a day after the last."""
+    """What full chunks of an elastic entry took in all (chunks, rows, cpu_us, wall_us, and waited_us: how long their
+    threads were ready and waited for a core), and how many others ended early; ends a day after the last."""
     return f"{namespace}:fleet:measures:{entry}"
 
 

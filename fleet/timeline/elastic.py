@@ -2,7 +2,9 @@
 
 A decision is said anew every ten minutes, changed or not, and is a lease: where none followed for longer, it is shown
 for as long as its lease, and then the cron slot's level. What a person did stands among the decisions, and is of epoch
-0: a hold stands until its end whoever decides, and with the balancer off the level holds until the next decision.
+0: a hold stands until its end whoever decides, and with the balancer off the level holds until the next decision. Once
+it is on again, or a hold is released, somebody decides within a lease's time, or nobody is there who does. How long a
+pause stands is the ledger's to say.
 
 Not guaranteed: when somebody who decided was gone, where none followed; the lease may have been renewed for ten minutes
 more. A gap that a decision ended before the next was due is not seen.
@@ -45,9 +47,8 @@ def steps(
 ) -> tuple[Step, ...]:
     """The allowance over time until now: one step from one change of places or reason to the next.
 
-    `leased` if a lease stands now; `paused` is where a person had it paused.
+    Decisions are in order of time; `leased` if a lease stands now; `paused` is where a person had it paused.
     """
-    decisions = sorted(decisions, key=lambda one: one.at)  # a person's act goes by the clock of another host
     pieces = list(_decided(decisions, now, leased))
     for of_night in windows(entry, night):
         pieces += _undecided(entry, of_night, pieces, decisions, paused, min(now, of_night.closes))
@@ -55,7 +56,7 @@ def steps(
     for piece in sorted(pieces, key=lambda piece: piece.begins):
         begins, ends = max(piece.begins, night.begins), min(piece.ends, night.ends)
         last = found[-1] if found else None
-        if begins >= ends:
+        if begins >= ends or piece.reason == "closed":
             continue
         if last is not None and last.ends == begins and _same(last, piece):
             found[-1] = Step(last.begins, ends, last.places, last.reason, last.text)
@@ -67,7 +68,7 @@ def steps(
 def _same(last: Step, piece: Step) -> bool:
     if (last.places, last.reason) != (piece.places, piece.reason):
         return False
-    return piece.reason != _BY_HAND or last.text == piece.text
+    return piece.reason not in (_BY_HAND, "held") or last.text == piece.text
 
 
 def _decided(decisions: Sequence[Decision], now: datetime, leased: bool) -> Iterator[Step]:
@@ -75,10 +76,20 @@ def _decided(decisions: Sequence[Decision], now: datetime, leased: bool) -> Iter
     for number, one in enumerate(decisions):
         last = number + 1 == len(decisions)
         following = now if last else decisions[number + 1].at
-        again = leased if last else following <= one.at + STANDS
-        ends = min(following, one.until or one.at + (STANDS if again else LEASE), now)
-        if one.at < ends and one.reason != "closed" and not _leaves_level(one):
+        ends = min(following, _lasts(one, following, leased if last else None), now)
+        if one.at < ends and not _leaves_level(one):
             yield Step(one.at, ends, one.places, one.reason, one.text)
+
+
+def _lasts(one: Decision, following: datetime, leased: bool | None) -> datetime:
+    """Until when it stood at the latest; `leased` is None where another followed."""
+    if one.endless:
+        return following
+    if one.until is None:
+        again = following <= one.at + STANDS if leased is None else leased
+        return one.at + (STANDS if again else LEASE)
+    behind = one.epoch > 0 and leased is not False and following <= one.until + LEASE
+    return following if behind else one.until  # the lease of a hold that ended stands until somebody decides again
 
 
 def _undecided(
@@ -92,6 +103,7 @@ def _undecided(
     """Where nobody decided within a window until an instant: the cron slot's level, and none where it was paused."""
     cap = elastic_of(entry).cap
     edges = {of_night.opens, of_night.slot, of_night.day, until} | {one.at for one in decisions}
+    edges |= {one.at + LEASE for one in decisions if _leaves_level(one)}
     edges |= {edge for step in decided for edge in (step.begins, step.ends)}
     edges |= {edge for one in paused for edge in (one.begins, one.ends)}
     inside = sorted(edge for edge in edges if of_night.opens <= edge <= until)
@@ -106,17 +118,23 @@ def _undecided(
 
 
 def _why(decisions: Sequence[Decision], at: datetime) -> tuple[str, str]:
-    """Why the cron slot's level held: by a person's act, or since whoever decided last did so no more."""
-    before = [one for one in decisions if one.at <= at and not (one.epoch == 0 and one.until)]
-    last = before[-1] if before else None
-    if last is None or _leaves_level(last):
-        return (_LAPSED, _NOBODY) if last is None else (_BY_HAND, last.text)
+    """Why the cron slot's level held: the balancer was off, a person's act was new, or who decided did so no more."""
+    before = [one for one in decisions if one.at <= at]
+    switched = [one for one in before if one.epoch or "off" in one.numbers]  # a hold and its release switch nothing
+    if switched and switched[-1].numbers.get("off"):
+        return _BY_HAND, switched[-1].text
+    others = [one for one in before if one.epoch or one.reason not in ("held", "paused")]
+    last = others[-1] if others else None
+    if last is None:
+        return _LAPSED, _NOBODY
+    if _leaves_level(last):
+        return (_BY_HAND, last.text) if at < last.at + LEASE else (_LAPSED, _NOBODY)
     return _LAPSED, _NO_MORE if at < last.at + STANDS else _NOBODY
 
 
 def _leaves_level(one: Decision) -> bool:
-    """Whether it is a person's act that left the cron slot's level: what that is goes by the clock."""
-    return one.epoch == 0 and one.reason in ("blind", "closed")
+    """Whether it is a person's act that left the cron slot's level, by the clock, or a pause, which the ledger ends."""
+    return one.epoch == 0 and ("level" in one.numbers or one.reason == "paused")
 
 
 def released(allowed: Sequence[Step]) -> Iterator[Segment]:

@@ -171,6 +171,60 @@ def test_what_a_person_does_is_written_down_beside_what_was_decided(balance: Bal
     assert [one.epoch for one in balance.decided()[4:]] == [1, 0, 0, 0, 0, 1, 0, 1]
 
 
+def test_what_a_person_did_and_took_back_within_a_minute_is_followed_by_what_holds_again(balance: Balance) -> None:
+    balance.minutes(1, range(6))
+    switch(balance.broker, False, [ELASTIC], **BY)
+    switch(balance.broker, True, [ELASTIC], **BY)
+    balance.minute(1, 6)
+    hold(balance.broker, ELASTIC, tonight(3), **BY)
+    release(balance.broker, ELASTIC, **BY)
+    balance.minutes(1, range(7, 9))
+    found = [(one.at.minute, one.places, one.reason, one.epoch) for one in balance.decided() if one.at.minute > 5]
+    assert [one for one in found if one[-1]] == [(6, 4, "calm", 1), (7, 4, "calm", 1)]
+
+
+def test_a_pause_that_stands_is_written_down_behind_a_switch_too(balance: Balance) -> None:
+    it_is(4, 30)
+    by_hand.pause(balance.broker, ELASTIC.name, **BY)
+    switch(balance.broker, False, [ELASTIC], **BY)
+    told = [(one.places, one.reason, one.text.partition(" by ")[0]) for one in balance.decided()]
+    assert told == [(4, "blind", "the balancer was switched off"), (0, "paused", "paused")]
+
+
+def test_decisions_are_told_in_order_of_time_also_where_the_clock_of_who_acted_was_behind(balance: Balance) -> None:
+    balance.minute(1)
+    it_is(0, 58)
+    hold(balance.broker, ELASTIC, tonight(3), **BY)
+    balance.minute(1, 1)
+    for since, found in ((tonight(0), [58, 0, 1]), (tonight(0, 59), [58, 0, 1]), (tonight(1, 1), [0, 1])):
+        assert [one.at.minute for one in decisions(balance.broker, ELASTIC.name, since)] == found
+
+
+def test_a_hold_that_cannot_be_read_is_said_to_stand_until_it_is_released(balance: Balance) -> None:
+    balance.client.set(keys.hold(balance.broker.namespace, ELASTIC.name), "until the bank calls")
+    assert balance.minute(1) == "0 held"
+    switch(balance.broker, False, [ELASTIC], **BY)
+    told = [(one.text, one.until, one.endless) for one in balance.decided() if one.reason == "held"]
+    assert told == [("held by ? until it is released: ?", None, True)] * 2
+
+
+def test_a_release_says_that_nobody_decides_only_where_nobody_does(balance: Balance) -> None:
+    assert balance.minute(1, read=False) == "0 blind"
+    for words in ("", "; nobody decides, so the cron slot's level holds"):
+        hold(balance.broker, ELASTIC, tonight(3), **BY)
+        release(balance.broker, ELASTIC, **BY)
+        assert balance.decided()[-1].text == f"released by ann: {BY['because']}{words}"
+        balance.client.delete(keys.allowance(balance.broker.namespace, ELASTIC.name))
+
+
+def test_what_a_release_leaves_allowed_is_renewed_and_only_a_hold_has_an_end(balance: Balance) -> None:
+    balance.minutes(1, range(6))
+    hold(balance.broker, ELASTIC, tonight(3), **BY)
+    release(balance.broker, ELASTIC, **BY)
+    found = [(one.places, one.reason, one.until) for one in balance.decided()[-2:]]
+    assert found == [(0, "held", tonight(3)), (4, "calm", None)]
+
+
 def test_switched_off_between_the_look_and_the_lease_it_sets_nothing(
     balance: Balance, monkeypatch: pytest.MonkeyPatch
 ) -> None:

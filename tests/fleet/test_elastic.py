@@ -15,7 +15,7 @@ import pytest
 from fleet import Entry, by_hand, wire
 from fleet import app as application
 from fleet.allowance import allowance, read
-from fleet.balance_by_hand import hold, release
+from fleet.balance_by_hand import hold, release, switch
 from fleet.broker import FleetBroker, dead, keys
 from fleet.broker.reaper import reap
 from fleet.chains import living, seed
@@ -399,6 +399,17 @@ def test_a_pause_outlasts_a_hold_and_a_paused_entry_that_is_fired_does_one_chunk
     house.actor.send()
     house.until_idle()
     assert house.chunks == {5: 1}
+
+
+def test_where_its_decisions_are_a_key_of_another_type_what_a_person_does_is_done_and_not_said_to_have_failed(
+    house: ElasticHouse,
+) -> None:
+    house.broker.client.set(keys.decisions(house.broker.namespace, ENTRY.name), "no stream")
+    hold(house.broker, ENTRY, tonight(5), **BY)
+    assert allowance(house.broker, ENTRY, clock.now()).reason == "held"
+    assert release(house.broker, ENTRY, **BY) is not None
+    assert switch(house.broker, False, [ENTRY], **BY) is None
+    assert switch(house.broker, True, [ENTRY], **BY) is not None
 
 
 @pytest.mark.parametrize("until", [tonight(1), tonight(6, 16), tonight(30)])

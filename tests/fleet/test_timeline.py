@@ -148,16 +148,27 @@ def of_sweep(now: str, *decisions: Decision, **more: Any) -> list[tuple[str, str
     return [(told(one.begins), told(one.ends), one.places, one.reason) for one in found.rows[0].tracks[0].steps]
 
 
+def test_a_window_whose_first_decision_is_a_moment_behind_its_opening_did_not_lapse_before() -> None:
+    closed, calm = decided(at("00:25"), 0, "closed", "opens at 00:30"), decided(at("00:31"), 0, "calm", "nobody waits")
+    assert of_sweep("00:32", closed, calm) == [("00:31", "00:32", 0, "calm")]
+    assert of_sweep("00:32", closed) == [("00:30", "00:32", 0, "lapsed")]
+
+
 def test_a_decision_without_one_behind_it_stands_until_now_only_while_its_lease_does() -> None:
     calm = decided(at("00:30"), 2, "calm", "nobody waits")
     assert of_sweep("00:40", calm, leased={NAME}) == [("00:30", "00:40", 2, "calm")]
     assert of_sweep("00:40", calm) == [("00:30", "00:33", 2, "calm"), ("00:33", "00:40", 0, "lapsed")]
 
 
+def act(wall: str, reason: str, **numbers: Any) -> Decision:
+    """What a person did."""
+    return replace(decided(at(wall), 0, reason, f"by ann at {wall}"), epoch=0, numbers=numbers)
+
+
 def test_with_the_balancer_off_the_level_holds_by_a_persons_hand_until_somebody_decides_again() -> None:
     calm, again = decided(at("00:30"), 2, "calm", "nobody waits"), decided(at("04:20"), 1, "calm", "nobody waits")
-    off = replace(decided(at("00:36"), 0, "blind", "the balancer was switched off by ann: a quiet night"), epoch=0)
-    assert of_sweep("04:21", off, calm, again) == [  # written down in this order: the clocks of two hosts
+    off = act("00:36", "blind", level=True, off=True)
+    assert of_sweep("04:21", calm, off, again) == [
         ("00:30", "00:36", 2, "calm"),
         ("00:36", "04:00", 0, "by hand"),
         ("04:00", "04:20", 4, "by hand"),
@@ -165,9 +176,42 @@ def test_with_the_balancer_off_the_level_holds_by_a_persons_hand_until_somebody_
     ]
 
 
+def test_behind_a_switch_on_or_a_release_nobody_who_decides_is_a_persons_doing_for_a_lease_only() -> None:
+    on = act("01:00", "blind", level=True, off=False)
+    for one in (on, act("01:00", "blind", level=True)):
+        assert of_sweep("02:00", act("00:30", "blind", level=True, off=True), on, one)[-2:] == [
+            ("01:00", "01:03", 0, "by hand"),
+            ("01:03", "02:00", 0, "lapsed"),
+        ]
+
+
+def test_while_the_balancer_is_off_a_release_leaves_it_the_reason() -> None:
+    off, held = act("00:30", "blind", level=True, off=True), act("00:50", "held", until=at("03:00").isoformat())
+    assert of_sweep("02:00", off, held, act("01:00", "blind", level=True)) == [
+        ("00:30", "00:50", 0, "by hand"),
+        ("00:50", "01:00", 0, "held"),
+        ("01:00", "02:00", 0, "by hand"),
+    ]
+
+
+def test_a_release_while_the_balancer_is_blind_leaves_what_it_decided() -> None:
+    released = act("03:00", "blind")
+    assert of_sweep("03:10", released, leased={NAME})[-1] == ("03:00", "03:10", 0, "blind")
+
+
+def test_a_pause_that_stood_when_the_balancer_was_switched_off_ends_with_its_resumption() -> None:
+    lines = [fired(NAME, "04:10", "pause"), fired(NAME, "04:32", "resume")]
+    off, paused = act("04:30", "blind", level=True, off=True), act("04:30", "paused")
+    again = decided(at("04:40"), 4, "calm", "there is room")
+    assert of_sweep("04:40", off, paused, again, ledger={NAME: lines})[-2:] == [
+        ("04:10", "04:32", 0, "paused"),
+        ("04:32", "04:40", 4, "by hand"),
+    ]
+
+
 def test_a_hold_and_a_pause_stand_also_while_nobody_decides() -> None:
     until = {"until": at("04:30").isoformat()}
-    off = replace(decided(at("00:30"), 0, "blind", "the balancer was switched off by ann: a quiet night"), epoch=0)
+    off = act("00:30", "blind", level=True, off=True)
     held = replace(decided(at("01:00"), 0, "held", "held by bob"), numbers=until)
     pauses = {NAME: Pause("maria", at("05:00"), "the mail host moves")}
     for epoch in (0, 1):
@@ -177,6 +221,30 @@ def test_a_hold_and_a_pause_stand_also_while_nobody_decides() -> None:
             ("04:30", "05:00", 4, "lapsed" if epoch else "by hand"),
             ("05:00", "05:30", 0, "paused"),
         ]
+
+
+def test_a_hold_that_follows_a_hold_is_a_step_of_its_own() -> None:
+    until = at("03:00").isoformat()
+    first, second = (act(wall, "held", until=until) for wall in ("01:00", "01:30"))
+    found = of_sweep("01:40", first, replace(first, at=at("01:10"), epoch=1), second)
+    assert found[-2:] == [("01:00", "01:30", 0, "held"), ("01:30", "01:40", 0, "held")]
+
+
+def test_a_hold_that_cannot_be_read_stands_until_something_follows() -> None:
+    held = act("01:00", "held", until="1970-01-01T00:00:00+00:00")
+    assert of_sweep("05:00", held)[-1] == ("01:00", "05:00", 0, "held")
+    again = decided(at("04:30"), 1, "calm", "nobody waits")
+    assert of_sweep("04:31", held, again)[-2:] == [("01:00", "04:30", 0, "held"), ("04:30", "04:31", 1, "calm")]
+
+
+def test_a_hold_that_ended_by_itself_stands_by_its_lease_until_somebody_decides_again() -> None:
+    held = replace(decided(at("01:00"), 0, "held", "held by bob"), numbers={"until": at("04:00").isoformat()})
+    again = decided(at("04:01"), 1, "floor", "one chain learns")
+    assert of_sweep("04:02", held, again)[-2:] == [("01:00", "04:01", 0, "held"), ("04:01", "04:02", 1, "floor")]
+    assert of_sweep("04:01", held, leased={NAME})[-1] == ("01:00", "04:01", 0, "held")
+    level = [("01:00", "04:00", 0, "held"), ("04:00", "04:01", 4, "lapsed")]
+    assert of_sweep("04:01", held)[-2:] == level
+    assert [one[:3] for one in of_sweep("04:02", replace(held, epoch=0), again)[-3:-1]] == [one[:3] for one in level]
 
 
 def test_an_entry_that_comes_often_is_counted_and_only_what_went_wrong_is_drawn() -> None:
