@@ -26,11 +26,11 @@ class _Cleared:
         """Nothing was left."""
 
 
-def _breaking(times: int, contender: str) -> Callable[..., dict[str, float]]:
+def _breaking(times: int, *contenders: str) -> Callable[..., dict[str, float]]:
     broken = iter(range(times))
 
     def measure(_stage: Any, who: contest.Contender) -> dict[str, float]:
-        if who.label == contender and next(broken, None) is not None:
+        if who.label in contenders and next(broken, None) is not None:
             raise OSError("gone\naway")
         return {"messages/s": 2.0}
 
@@ -46,6 +46,13 @@ def test_a_round_that_breaks_loses_no_other_figure_and_is_said(times: int, ours:
     assert outcome.failed == ("ours: OSError: gone away",) * min(times, 2)
     told = report.as_json([outcome], {}, "", 3)
     assert "| failed | ours: OSError: gone away |" in page.page(told, PEERS, STRUCK, "", "p.svg")
+
+
+def test_of_a_pair_that_broke_on_both_sides_there_is_no_line_and_the_others_have_theirs() -> None:
+    pairs = (contest.Pair(), contest.Pair(other=contest.HUEY))
+    claim = contest.Claim("drain", "no-ops", _breaking(9, "ours", "huey"), pairs)
+    (line,) = contest.play(claim, cast("Any", _Cleared()), 3).lines
+    assert (line.ours, line.other) == ("-", "stock: 2 (2 to 2)")
 
 
 def test_a_line_without_a_contender_that_breaks_says_so_behind_what_it_found() -> None:
