@@ -91,6 +91,14 @@ def test_a_line_that_has_contenders_now_is_not_said_to_be_unmeasured() -> None:
     assert (one["was"], one["now"]) == ("9 a second", "messages/s, ours 8; messages/s, stock 4")
 
 
+def test_a_contender_that_failed_has_no_figure_that_a_later_run_could_strike() -> None:
+    failed = copy.deepcopy(BENCH)
+    failed["claims"][0]["lines"][0] |= {"ours": "-", "ratio": None}
+    assert strike.struck(failed, BENCH, "it went through now") == []
+    (one,) = strike.struck(BENCH, failed, "ours failed")
+    assert (one["figure"], one["was"], one["now"]) == ("messages/s, ours", "8", "not measured")
+
+
 def test_the_page_in_docs_is_made_from_the_figures_that_are_kept(tmp_path: Path) -> None:
     made = [tmp_path / "docs" / page.PAGE.name, tmp_path / "docs" / page.PLOT.name]
     made[0].parent.mkdir()
