@@ -11,6 +11,9 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
+import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
 
 from middleware import default_order
 from tests.architecture.benchmark_runs import BENCH, PEERS, STRUCK
@@ -19,6 +22,7 @@ from tests.benchmarks.jobs import broker_of
 from tests.benchmarks.peers import __main__ as peers_main
 from tests.benchmarks.peers.measures import Measure, doubled
 from tests.benchmarks.peers.stage import OURS, STOCK, Failed, Run
+from tests.benchmarks.stage import Stage
 
 
 class _Cleared:
@@ -53,6 +57,15 @@ def test_of_a_pair_that_broke_on_both_sides_there_is_no_line_and_the_others_have
     claim = contest.Claim("drain", "no-ops", _breaking(9, "ours", "huey"), pairs)
     (line,) = contest.play(claim, cast("Any", _Cleared()), 3).lines
     assert (line.ours, line.other) == ("-", "stock: 2 (2 to 2)")
+
+
+def test_what_a_measurement_left_meets_no_other_though_it_could_not_be_removed() -> None:
+    stage = Stage("redis://127.0.0.1:1/0", own_server=False)
+    stage.client = redis.Redis(port=1, retry=Retry(NoBackoff(), 0))
+    before = stage.namespace
+    with pytest.raises(redis.ConnectionError):
+        stage.clear()
+    assert stage.namespace != before
 
 
 def test_a_line_without_a_contender_that_breaks_says_so_behind_what_it_found() -> None:

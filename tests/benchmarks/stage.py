@@ -146,10 +146,10 @@ class Stage:
                 os.sched_setaffinity(thread, before)
 
     def clear(self) -> None:
-        """Remove what the last measurement left; the next has another namespace."""
-        for key in self.client.scan_iter(f"{self.namespace}:*", count=1000):
+        """Remove what the last measurement left; the next has another namespace, whether that succeeds or not."""
+        last, self.namespace = self.namespace, f"bench-{uuid.uuid4().hex[:8]}"
+        for key in self.client.scan_iter(f"{last}:*", count=1000):
             self.client.unlink(key)
-        self.namespace = f"bench-{uuid.uuid4().hex[:8]}"
 
 
 def require_done(said: list[dict[str, Any]], jobs: int) -> None:
