@@ -23,6 +23,7 @@ from tests.benchmarks.peers import __main__ as peers_main
 from tests.benchmarks.peers.measures import Measure, doubled
 from tests.benchmarks.peers.stage import OURS, STOCK, Failed, Run
 from tests.benchmarks.stage import Stage
+from tests.conftest import ROOT
 
 
 class _Cleared:
@@ -99,12 +100,17 @@ def test_a_peers_failed_round_leaves_it_its_good_ones(
     assert "p50 400 (300 to 500); 1 round failed: it broke |" in page.page(BENCH, peers, STRUCK, "", "p.svg")
 
 
-def test_a_process_of_stock_holds_nothing_of_ours() -> None:
-    ask = (
-        "import sys, dramatiq_peer; dramatiq_peer.Peer()._actor('bench', 'noop'); "
-        "print(*{name.partition('.')[0] for name in sys.modules} & {'fleet', 'middleware', 'pydantic'})"
-    )
-    environment = {**os.environ, "BENCH_KIND": "stock", "PYTHONPATH": str(page.HERE / "peers")}
+@pytest.mark.parametrize(
+    ("does", "absent"),
+    [
+        ("import dramatiq_peer; dramatiq_peer.Peer()._actor('bench', 'noop')", {"fleet", "middleware", "pydantic"}),
+        ("from tests.benchmarks.worker import broker_of; broker_of('stock', 'redis://', 'own')", {"middleware"}),
+        ("import tests.benchmarks.worker, tests.benchmarks.huey_peer", {"middleware"}),
+    ],
+)
+def test_a_process_of_another_holds_nothing_of_ours(does: str, absent: set[str]) -> None:
+    ask = f"import sys; {does}; print(*{{name.partition('.')[0] for name in sys.modules}} & {absent})"
+    environment = {**os.environ, "BENCH_KIND": "stock", "PYTHONPATH": f"{page.HERE / 'peers'}:{ROOT}"}
     said = subprocess.run([sys.executable, "-c", ask], env=environment, capture_output=True, text=True, check=True)
     assert said.stdout.strip() == ""
 
