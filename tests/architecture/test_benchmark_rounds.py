@@ -21,7 +21,7 @@ from tests.benchmarks import contest, drain, page, report
 from tests.benchmarks.jobs import broker_of
 from tests.benchmarks.peers import __main__ as peers_main
 from tests.benchmarks.peers.measures import Measure, doubled
-from tests.benchmarks.peers.stage import OURS, STOCK, Failed, Run
+from tests.benchmarks.peers.stage import OURS, OURS_WHOLE, STOCK, Failed, Run, running
 from tests.benchmarks.stage import Stage
 from tests.conftest import ROOT
 
@@ -145,6 +145,13 @@ def test_ours_is_measured_with_its_whole_middleware_too_and_a_line_says_so() -> 
     whole = broker_of("ours", "redis://127.0.0.1:1/0", "own", whole=True).middleware
     assert {type(one) for one in default_order()} <= {type(one) for one in whole}
     assert "ours, with its whole middleware" in {pair.ours.label for pair in drain.CLAIM.compared}
+
+
+def test_the_whole_middleware_counts_where_a_supervisors_workers_do(redis_url: str, tmp_path: Path) -> None:
+    with running(OURS_WHOLE, redis_url, tmp_path) as run:
+        metrics = Path(run.environment()["PROMETHEUS_MULTIPROC_DIR"])
+        assert metrics.is_dir() and metrics.parent.name.startswith("fleet-boards-")
+    assert not metrics.parent.exists()
 
 
 def test_a_run_is_doubled_that_shares_its_slot_and_not_one_of_a_late_slot_just_before_the_next() -> None:

@@ -17,6 +17,8 @@ from typing import Any
 import psutil
 import redis
 
+from fleet.workers.rooms import Rooms
+
 HERE = Path(__file__).parent
 ROOT = HERE.parents[2]
 ENVIRONMENTS = ROOT / ".venv" / "peers"
@@ -136,9 +138,12 @@ class Run:
     def __post_init__(self) -> None:
         self.client = redis.Redis.from_url(self.url)
         self._running: list[subprocess.Popen[bytes]] = []
+        self._rooms = Rooms() if "BENCH_WHOLE" in self.contender.settings else None
 
     def environment(self, **more: str) -> dict[str, str]:
         own = {"BENCH_URL": self.url, "BENCH_NAMESPACE": self.namespace, "BENCH_FOLDER": str(self.folder)}
+        if self._rooms is not None:  # where a supervisor of ours has its workers count
+            own["PROMETHEUS_MULTIPROC_DIR"] = str(self._rooms.metrics)
         return {**os.environ, **own, "PYTHONPATH": str(HERE), **self.contender.settings, **more}
 
     def ask(self, *arguments: object, within: float = 120.0) -> Any:
@@ -227,6 +232,8 @@ class Run:
                 continue
             finally:
                 process.wait()
+        if self._rooms is not None:
+            self._rooms.remove()
         for key in self.client.scan_iter(f"*{self.namespace}*", count=1000):
             self.client.unlink(key)
 
