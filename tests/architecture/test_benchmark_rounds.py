@@ -155,5 +155,11 @@ def test_the_whole_middleware_counts_where_a_supervisors_workers_do(redis_url: s
 
 
 def test_a_run_is_doubled_that_shares_its_slot_and_not_one_of_a_late_slot_just_before_the_next() -> None:
-    assert doubled([10.0, 10.01, 11.0, 16.9, 17.0, 18.0], 1) == 1
-    assert doubled([60.1, 60.2, 120.1, 180.0], 60) == 1
+    assert doubled([10.0, 10.01, 11.0, 16.9, 17.0, 18.0], 1, by_clock=True) == 1
+    assert doubled([60.1, 60.2, 120.1, 180.0], 60, by_clock=True) == 1
+
+
+def test_of_schedulers_whose_slots_are_not_the_clocks_each_runs_its_own_and_every_slot_is_doubled() -> None:
+    two = [second + phase for second in range(10, 14) for phase in (0.1, 0.9)]
+    assert doubled(two, 1, by_clock=False) == 3
+    assert doubled(two[::2], 1, by_clock=False) == 0

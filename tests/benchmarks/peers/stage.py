@@ -31,7 +31,8 @@ class Contender:
 
     `stated` says what of its settings is not the library's default, and why; it is printed beside the figures. One
     without threads gets a process a thread, eight at most. `entry_seconds` is the shortest time between two slots of an
-    entry that it can have. It is measured in what begins with `only`.
+    entry that it can have; `by_clock` says that slots are the clock's, and not counted from the last run (taskiq counts
+    so, but looks at whole seconds alone). It is measured in what begins with `only`.
     """
 
     label: str
@@ -41,6 +42,7 @@ class Contender:
     stated: str = ""
     has_threads: bool = True
     entry_seconds: int = 1
+    by_clock: bool = True
     only: str = ""
 
     @property
@@ -83,6 +85,7 @@ PEERS = (
         "celery",
         "celery_peer.py",
         "celery",
+        by_clock=False,
         stated="`acks_late` and `reject_on_worker_lost`, or a killed worker loses what it held; `-P threads`, as "
         "others have; no results; no gossip nor mingle, as there is nobody to talk to; its prefetch of 4 a thread",
     ),
@@ -91,6 +94,7 @@ PEERS = (
         "rq_peer.py",
         "rq",
         has_threads=False,
+        by_clock=False,
         stated="SimpleWorker, as a Worker forks for each job, which would be what is measured; a process in place of "
         "each thread, 8 at most; `result_ttl=0`; its CronScheduler, which it calls beta",
     ),
