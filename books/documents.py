@@ -2,8 +2,7 @@
 
 Works alone on the machine: the recognition models lie in the `rapidocr` wheel. PDFium is not thread safe and one
 engine is kept a process, so a process's documents pass those one after the other; ONNX runs on one thread, since a
-lane's processes share the cores. Reading order is restored: what stands at the same height is one line, left to right,
-so that a word and its amount stay together; parts that stand apart are joined by two spaces.
+lane's processes share the cores. Reading order is restored (`books.reading_order`).
 
 Not guaranteed: that OCR reads right (a page turned by 90 or 180 degrees comes out as noise); anything beyond the first
 `MAX_PAGES` pages, or `MAX_SCANNED` of those without a text layer (`pages` says how many were read); that a picture
@@ -17,14 +16,14 @@ import math
 import os
 import struct
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from statistics import median
 from typing import TYPE_CHECKING, Any, Literal
 
+from books.reading_order import Part, in_reading_order, levelled
 from fleet import deadline
 from fleet.errors import FleetError
 
@@ -40,7 +39,6 @@ MAX_STRETCH = 20  # a till slip is up to 15 times as long as wide
 _READ_PIXELS = 1_200_000  # a picture is brought down to this; more costs time and reads no better
 _LARGEST_SCALE = 200 / 72  # of a rendered page: 200 dpi
 _TEXT_LAYER = 30  # letters and digits from which on a text layer is believed to be more than a scanner's stamp
-_CORNER = 3.0  # pixels that a corner of a recognised box is off
 _HEADS = {b"%PDF-": "PDF", b"\x89PNG\r\n\x1a\n": "PNG", b"\xff\xd8\xff": "JPEG"}
 
 _pdfium_lock = threading.Lock()
@@ -159,8 +157,8 @@ def _text_layer(page: PdfPage) -> str:
             left, bottom, right, top = textpage.get_rect(index)
             text = textpage.get_text_bounded(left, bottom, right, top).strip()
             if text:
-                parts.append(_Part(left, right, -(top + bottom) / 2, top - bottom, text))
-        return _in_reading_order(parts)
+                parts.append(Part(left, right, -(top + bottom) / 2, top - bottom, text))
+        return in_reading_order(parts)
     finally:
         textpage.close()
 
@@ -251,69 +249,4 @@ def _recognise(picture: Image) -> str:
         found = _ocr_engine()(np.ascontiguousarray(pixels))
     if found.boxes is None or not found.txts:
         return ""
-    return _in_reading_order(_levelled([box.tolist() for box in found.boxes], found.txts))
-
-
-@dataclass(frozen=True)
-class _Part:
-    """A piece of text and where it stands; heights grow downwards."""
-
-    left: float
-    right: float
-    middle: float
-    height: float
-    text: str
-
-
-def _levelled(boxes: list[list[tuple[float, float]]], texts: Sequence[str]) -> list[_Part]:
-    """Boxes (corners clockwise from the top left) as parts of a page turned back so that its lines are level.
-
-    The widest boxes tell the slope to within what a corner that is off by `_CORNER` does to them. Within that, the one
-    wins that leaves the fewest lines, and of those the one that leaves their parts most level.
-    """
-    widest = sorted(boxes, key=lambda box: box[1][0] - box[0][0])[-(len(boxes) // 3 + 1) :]
-    slope = median(math.atan2(b[1] - a[1], b[0] - a[0]) for a, b, _, _ in widest)
-    doubt = math.atan2(_CORNER, max(1.0, median(b[0] - a[0] for a, b, _, _ in widest)))
-    turned = [_turned(boxes, texts, slope + doubt * step / 8) for step in range(-8, 9)]
-    return min(turned, key=_unevenness)
-
-
-def _turned(boxes: list[list[tuple[float, float]]], texts: Sequence[str], slope: float) -> list[_Part]:
-    sine, cosine = math.sin(slope), math.cos(slope)
-    parts = []
-    for box, text in zip(boxes, texts, strict=True):
-        xs = [x * cosine + y * sine for x, y in box]
-        ys = [y * cosine - x * sine for x, y in box]
-        parts.append(_Part(min(xs), max(xs), sum(ys) / 4, max(ys) - min(ys), text.strip()))
-    return parts
-
-
-def _unevenness(parts: list[_Part]) -> tuple[int, float]:
-    lines = _lines(parts)
-    return len(lines), sum((part.middle - line[0].middle) ** 2 for line in lines for part in line)
-
-
-def _lines(parts: list[_Part]) -> list[list[_Part]]:
-    """Parts whose middles are within half a height of a line's first part are that line's."""
-    lines: list[list[_Part]] = []
-    for part in sorted(parts, key=lambda part: part.middle):
-        line = lines[-1] if lines else None
-        if line and part.middle - line[0].middle < min(part.height, line[0].height) / 2:
-            line.append(part)
-        else:
-            lines.append([part])
-    return lines
-
-
-def _in_reading_order(parts: list[_Part]) -> str:
-    return "\n".join(_joined(sorted(line, key=lambda part: part.left)) for line in _lines(parts))
-
-
-def _joined(line: list[_Part]) -> str:
-    """Two spaces between parts that stand apart; less where a PDF sets words, or letters, one by one."""
-    text, right = line[0].text, line[0].right
-    for part in line[1:]:
-        gap = (part.left - right) / max(part.height, 1.0)
-        text += ("" if gap < 0.12 else " " if gap < 0.5 else "  ") + part.text
-        right = max(right, part.right)
-    return text
+    return in_reading_order(levelled([box.tolist() for box in found.boxes], found.txts))

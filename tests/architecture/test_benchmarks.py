@@ -4,67 +4,20 @@ from __future__ import annotations
 
 import copy
 import json
-import os
-import subprocess
-import sys
 import xml.etree.ElementTree
-from collections.abc import Callable
-from contextlib import nullcontext
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
-from middleware import default_order
-from tests.benchmarks import contest, drain, page, report, strike
+from tests.architecture.benchmark_runs import BENCH, PEERS, STRUCK
+from tests.benchmarks import page, strike
 from tests.benchmarks.__main__ import _LINES
 from tests.benchmarks.claims import NO_LINE, STATED, Stated
-from tests.benchmarks.jobs import broker_of
-from tests.benchmarks.peers import __main__ as peers_main
-from tests.benchmarks.peers.measures import MEASURES, Measure, doubled
-from tests.benchmarks.peers.stage import OURS, STOCK, Failed, Run
+from tests.benchmarks.peers.measures import MEASURES
 from tests.conftest import ROOT
 
-BENCH: dict[str, Any] = {
-    "measured": "2026-01-02",
-    "machine": "a machine",
-    "versions": "Python 3",
-    "rounds": 3,
-    "settings": "defaults",
-    "claims": [
-        {
-            "name": "drain",
-            "work": "no-ops",
-            "load": 0.1,
-            "lines": [
-                {
-                    "figure": "messages/s",
-                    "ours": "ours: 8",
-                    "other": "stock: 4",
-                    "ratio": 2.0,
-                    "aim": ">= 5x",
-                    "verdict": "NOT MET",
-                }
-            ],
-        }
-    ],
-    "alone": {"board": {"work": "what a job pays", "load": 0.2, "said": ["1 µs | a job"]}},
-}
-PEERS: dict[str, Any] = {
-    "measured": "2026-01-02",
-    "machine": {"python": "3"},
-    "rounds": 2,
-    "settings": {"celery": "late acknowledgement, since a ledger wants it"},
-    "works": {"idle": ["send to start", "ms", False], "drain-8": ["no-ops", "messages/s", True]},
-    "figures": {
-        "idle": {"nightshift": {"p50": [2.0]}, "dramatiq": {"p50": [300.0, 500.0]}, "rq": "no threads"},
-        "drain-8": {"nightshift": {"drain": [8.0]}, "dramatiq": {"drain": [4.0]}, "huey": {"drain": [6.0]}},
-    },
-}
 HISTORY = json.loads((page.HERE / "history.json").read_text())
-STRUCK = [
-    {"line": "drain", "figure": "messages/s", "was": "7", "measured": "2025-12-31", "now": "8", "reason": "less work"}
-]
 
 
 def test_a_page_has_each_figure_with_its_machine_spread_and_aim_and_strikes_what_was_replaced() -> None:
@@ -125,111 +78,6 @@ def test_the_plot_is_drawn_within_its_frame(tmp_path: Path) -> None:
         assert 0 < float(circle.attrib["cy"]) < height
 
 
-class _Cleared:
-    def clear(self) -> None:
-        """Nothing was left."""
-
-
-def _breaking(times: int, contender: str) -> Callable[..., dict[str, float]]:
-    broken = iter(range(times))
-
-    def measure(_stage: Any, who: contest.Contender) -> dict[str, float]:
-        if who.label == contender and next(broken, None) is not None:
-            raise OSError("gone\naway")
-        return {"messages/s": 2.0}
-
-    return measure
-
-
-@pytest.mark.parametrize(("times", "ours"), [(1, "ours: 2 (2 to 2)"), (9, "-")])
-def test_a_round_that_breaks_loses_no_other_figure_and_is_said(times: int, ours: str) -> None:
-    claim = contest.Claim("drain", "no-ops", _breaking(times, "ours"), (contest.Pair(),))
-    outcome = contest.play(claim, cast("Any", _Cleared()), 3)
-    (line,) = outcome.lines
-    assert (line.ours, line.other) == (ours, "stock: 2 (2 to 2)")
-    assert outcome.failed == ("ours: OSError: gone away",) * min(times, 2)
-    told = report.as_json([outcome], {}, "", 3)
-    assert "| failed | ours: OSError: gone away |" in page.page(told, PEERS, STRUCK, "", "p.svg")
-
-
-def test_a_line_without_a_contender_that_breaks_says_so_behind_what_it_found() -> None:
-    def work() -> None:
-        os.write(1, "1 µs a job".encode())
-        raise OSError("gone")
-
-    assert report.said_by(work) == (["1 µs a job", "failed: OSError: gone"], False)
-
-
-@pytest.mark.parametrize(
-    ("error", "surprised", "words"),
-    [(Failed("no workers"), False, "no workers"), (ValueError("not JSON"), True, "ValueError: not JSON")],
-)
-def test_a_peers_failed_round_leaves_it_its_good_ones(
-    error: Exception, surprised: bool, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(peers_main, "running", lambda contender, url, folder: nullcontext(contender))
-    turns = iter((None, error, None, error, error, error))
-
-    def measure(run: Any) -> dict[str, float]:
-        if run is OURS and (broken := next(turns)) is not None:
-            raise broken
-        return {"send": 3.0}
-
-    found = peers_main._play(Measure("send", "", "", cast("Any", measure)), [OURS, STOCK], "", tmp_path, 9)
-    assert found.cells([OURS, STOCK]) == {OURS.label: {"send": [3.0] * 2}, STOCK.label: {"send": [3.0] * 9}}
-    assert found.failed() == {OURS.label: f"2 rounds failed: {words}"}
-    assert found.surprised == surprised
-    peers = PEERS | {"failed": {"idle": {"dramatiq": "1 round failed: it broke"}}}
-    assert "p50 400 (300 to 500); 1 round failed: it broke |" in page.page(BENCH, peers, STRUCK, "", "p.svg")
-
-
-def test_a_process_of_stock_holds_nothing_of_ours() -> None:
-    ask = (
-        "import sys, dramatiq_peer; dramatiq_peer.Peer()._actor('bench', 'noop'); "
-        "print(*{name.partition('.')[0] for name in sys.modules} & {'fleet', 'middleware', 'pydantic'})"
-    )
-    environment = {**os.environ, "BENCH_KIND": "stock", "PYTHONPATH": str(page.HERE / "peers")}
-    said = subprocess.run([sys.executable, "-c", ask], env=environment, capture_output=True, text=True, check=True)
-    assert said.stdout.strip() == ""
-
-
-class _Greedy(Run):
-    """Two workers, the first of which takes everything until the third time that something is sent."""
-
-    def __init__(self) -> None:
-        self.contender, self.sent = STOCK, 0
-
-    def start(self, *arguments: object, **more: str) -> Any:
-        """It starts by itself."""
-
-    def ask(self, *arguments: Any, within: float = 0) -> Any:
-        self.sent += arguments[3]
-
-    def done(self) -> int:
-        return self.sent
-
-    def notes(self, what: str) -> list[str]:
-        return ["11"] * self.sent if self.sent < 3 * 8 else ["11"] * 16 + ["12"] * 8
-
-
-def test_workers_have_begun_once_each_process_was_seen_to_do_a_job() -> None:
-    run = _Greedy()
-    run.workers(2, 8)
-    assert run.sent == 3 * 8
-
-
-def test_ours_is_measured_with_its_whole_middleware_too_and_a_line_says_so() -> None:
-    assert any(pair.ours.whole for pair in drain.CLAIM.compared)
-    whole = broker_of("ours", "redis://127.0.0.1:1/0", "own", whole=True).middleware
-    assert {type(one) for one in default_order()} <= {type(one) for one in whole}
-    assert "ours, with its whole middleware" in {pair.ours.label for pair in drain.CLAIM.compared}
-
-
-def test_a_run_is_doubled_that_shares_its_slot_and_not_one_of_a_late_slot_just_before_the_next() -> None:
-    assert doubled([10.0, 10.01, 11.0, 16.9, 17.0, 18.0], 1) == 1
-    assert doubled([60.1, 60.2, 120.1, 180.0], 60) == 1
-
-
 def test_the_page_says_what_was_measured_once_of_several_rounds() -> None:
     assert "Rounds: 3, and one of kill and schedulers;" in page.page(
         BENCH | {"once": ["kill", "schedulers"]}, PEERS, STRUCK, "", "p.svg"
@@ -241,6 +89,14 @@ def test_a_line_that_has_contenders_now_is_not_said_to_be_unmeasured() -> None:
     before = BENCH | {"claims": [], "alone": {"drain": {"work": "no-ops", "load": 0.1, "said": ["9 a second"]}}}
     (one,) = strike.struck(before, BENCH, "it stands beside stock now")
     assert (one["was"], one["now"]) == ("9 a second", "messages/s, ours 8; messages/s, stock 4")
+
+
+def test_a_contender_that_failed_has_no_figure_that_a_later_run_could_strike() -> None:
+    failed = copy.deepcopy(BENCH)
+    failed["claims"][0]["lines"][0] |= {"ours": "-", "ratio": None}
+    assert strike.struck(failed, BENCH, "it went through now") == []
+    (one,) = strike.struck(BENCH, failed, "ours failed")
+    assert (one["figure"], one["was"], one["now"]) == ("messages/s, ours", "8", "not measured")
 
 
 def test_the_page_in_docs_is_made_from_the_figures_that_are_kept(tmp_path: Path) -> None:

@@ -256,9 +256,10 @@ def test_however_many_slots_a_jump_passed_an_entry_rings_once(
         hands.ahead = ahead
         moved = clock.monotonic()
         made.set_again()
-        wait_until(lambda moved=moved: clock.monotonic() > moved + 1.6)
+        wait_until(lambda moved=moved: rung[-1] > moved and clock.monotonic() > moved + 1.6)
         since = [instant for instant in rung if instant > moved]
-        assert 1 <= len(since) <= 3, f"{len(since)} rings in 2 s after the clock went to {ahead}"
+        took = clock.monotonic() - moved
+        assert len(since) <= took + 2, f"{len(since)} rings in {took:.1f} s after the clock went to {ahead}"
 
 
 class _Datetime:

@@ -13,6 +13,8 @@ from typing import Any
 import pytest
 import redis
 from dramatiq import Message
+from redis.backoff import NoBackoff
+from redis.retry import Retry
 
 from beat import balancing
 from beat.balancer import BalancerRules
@@ -540,7 +542,7 @@ def test_it_asks_over_a_client_of_its_own_alone(balance: Balance, monkeypatch: p
     balance.decides(ELASTIC, ASKS)
     it_is(1)
     readings.take(balance.broker, "beat")
-    monkeypatch.setitem(balance.broker.__dict__, "client", redis.Redis(port=1, socket_connect_timeout=0.2))
+    monkeypatch.setitem(balance.broker.__dict__, "client", redis.Redis(port=1, retry=Retry(NoBackoff(), 0)))
     balance.balancing.tick()
     assert balance.lease()["reason"] == "calm"
 

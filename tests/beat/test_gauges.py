@@ -13,6 +13,8 @@ from typing import Any, get_args
 import pytest
 import redis
 from prometheus_client.parser import text_string_to_metric_families
+from redis.backoff import NoBackoff
+from redis.retry import Retry
 
 from beat.__main__ import _export
 from config.lanes import LANES
@@ -45,7 +47,7 @@ def test_a_scrape_asks_over_a_client_of_its_own_alone(
     sources: dict[str, Any] = {}
     monkeypatch.setattr(read_gauges, "export", lambda **given: sources.update(given))
     broker = FleetBroker(lambda: Settings(redis_url=redis_url, namespace=namespace))
-    monkeypatch.setitem(broker.__dict__, "client", redis.Redis(port=1, socket_connect_timeout=0.2))
+    monkeypatch.setitem(broker.__dict__, "client", redis.Redis(port=1, retry=Retry(NoBackoff(), 0)))
     _export(load(ROOT), broker, redis.Redis.from_url(redis_url))
     for source in sources.values():
         list(source())

@@ -164,21 +164,21 @@ def last_line(error: Exception) -> str:
 
 
 def _compare(claim: Claim, pair: Pair, name: str, seen: Mapping[Contender, Mapping[str, list[float]]]) -> Comparison:
-    ours, other = seen[pair.ours][name], seen[pair.other][name]
-    if not ours:  # it failed, which stands beside
-        return Comparison(name, "-", _shown(pair.other, other), None, "", "")
-    if not other:  # it does no such thing, or failed
-        return Comparison(name, _shown(pair.ours, ours), "-", None, "", "")
+    ours, other = seen[pair.ours].get(name, []), seen[pair.other].get(name, [])
+    shown, beside = _shown(pair.ours, ours), _shown(pair.other, other)
+    if not ours or not other:  # one does no such thing, or failed, which stands beside
+        return Comparison(name, shown, beside, None, "", "")
     mine, theirs = statistics.median(ours), statistics.median(other)
     better, worse = (mine, theirs) if claim.higher_is_better else (theirs, mine)
     ratio = better / worse if worse else None
     aim = pair.aims.get(name)
     verdict = "" if aim is None else "met" if aim.met(mine, ratio) else "NOT MET"
-    shown, beside = _shown(pair.ours, ours), _shown(pair.other, other)
     return Comparison(name, shown, beside, ratio, "" if aim is None else str(aim), verdict)
 
 
 def _shown(contender: Contender, values: list[float]) -> str:
+    if not values:
+        return "-"
     spread = f" ({_number(min(values))} to {_number(max(values))})" if len(values) > 1 else ""
     return f"{contender.label}: {_number(statistics.median(values))}{spread}"
 

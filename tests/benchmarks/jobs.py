@@ -21,7 +21,6 @@ from dramatiq.brokers.redis import RedisBroker
 from fleet.actor import FleetActor
 from fleet.broker import FleetBroker
 from fleet.declarations import Budget, Lane, Retry
-from middleware import default_order
 
 QUEUE = "bench"
 latencies: list[float] = []
@@ -43,6 +42,8 @@ def broker_of(
 ) -> Broker:
     """A `FleetBroker` for "ours", Dramatiq's `RedisBroker` for "stock"; `connections` is stock's most, if not 0."""
     if whole:
+        from middleware import default_order  # the processes of stock and huey hold nothing of it
+
         broker = FleetBroker(url=url, namespace=namespace, middleware=default_order(), **options)
         broker.lanes = MappingProxyType({QUEUE: _LANE})
         return broker

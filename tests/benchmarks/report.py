@@ -21,9 +21,9 @@ from tests.benchmarks.contest import Outcome, last_line
 _HEAD = ("figure", "ours", "beside", "ratio", "aim", "")
 _LOGGED = re.compile(r"\{|\d{4}-\d\d-\d\d[ T]\d\d:")
 _SETTINGS = (
-    "Valkey on loopback without persistence; what a line says, else each library's defaults. Ours has the default "
-    "middleware of Dramatiq, as stock has, except where a line says its whole one, which every worker of `fleet work` "
-    "has"
+    "Valkey on loopback without persistence; what a line says, else each library's defaults. Beside a contender, ours "
+    "has the default middleware of Dramatiq, as stock has, except where a line says its whole one, which every worker "
+    "of `fleet work` has"
 )
 _LIBRARIES = ("dramatiq", "redis", "huey")
 

@@ -12,7 +12,6 @@ import json
 import os
 import subprocess
 import sys
-import tempfile
 import time
 import uuid
 from collections.abc import Callable, Iterator
@@ -25,6 +24,7 @@ import redis
 from dramatiq.broker import Broker
 
 from fleet.broker import keys
+from fleet.workers.rooms import Rooms
 from tests.benchmarks import huey_peer
 from tests.benchmarks.jobs import QUEUE, broker_of, declare
 
@@ -103,9 +103,9 @@ class Stage:
         more = {"threads": threads, "queues": queues, "connections": contender.connections, "whole": contender.whole}
         arguments = json.dumps({**asked, **more})
         environment = {**os.environ, "dramatiq_queue_prefetch": str(contender.prefetch)}
-        metrics = tempfile.TemporaryDirectory(prefix="fleet-bench-metrics-")
-        if contender.whole:  # where a supervisor of ours has its workers count
-            environment["PROMETHEUS_MULTIPROC_DIR"] = metrics.name
+        rooms = Rooms() if contender.whole else None
+        if rooms is not None:  # where a supervisor of ours has its workers count
+            environment["PROMETHEUS_MULTIPROC_DIR"] = str(rooms.metrics)
         command = [sys.executable, "-m", "tests.benchmarks.worker", arguments]
         pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
         started = [Worker(subprocess.Popen(command, cwd=ROOT, env=environment, **pipes)) for _ in range(processes)]
@@ -117,7 +117,8 @@ class Stage:
             for worker in started:
                 worker.process.kill()
                 worker.process.wait()
-            metrics.cleanup()
+            if rooms is not None:
+                rooms.remove()
 
     def wait_until_empty(self, contender: Contender) -> None:
         """Until every message that was sent has been acknowledged; of huey's, which never are, until it was fetched."""
@@ -146,10 +147,10 @@ class Stage:
                 os.sched_setaffinity(thread, before)
 
     def clear(self) -> None:
-        """Remove what the last measurement left; the next has another namespace."""
-        for key in self.client.scan_iter(f"{self.namespace}:*", count=1000):
+        """Remove what the last measurement left; the next has another namespace, whether that succeeds or not."""
+        last, self.namespace = self.namespace, f"bench-{uuid.uuid4().hex[:8]}"
+        for key in self.client.scan_iter(f"{last}:*", count=1000):
             self.client.unlink(key)
-        self.namespace = f"bench-{uuid.uuid4().hex[:8]}"
 
 
 def require_done(said: list[dict[str, Any]], jobs: int) -> None:

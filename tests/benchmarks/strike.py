@@ -83,7 +83,8 @@ def figures(run: Json) -> Mapping[tuple[str, str], str]:
         for line in claim["lines"]:
             for side in (line["ours"], line["other"]):
                 whose, _, figure = side.partition(": ")
-                found.setdefault((claim["name"], f"{line['figure']}, {whose}"), figure)
+                if figure:  # else it is "-": it failed, or does no such thing
+                    found.setdefault((claim["name"], f"{line['figure']}, {whose}"), figure)
     for name, told in run.get("alone", {}).items():
         found[name, _SAID] = "; ".join(told["said"])
     for measure, cells in run.get("figures", {}).items():

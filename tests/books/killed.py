@@ -69,7 +69,8 @@ HALVES = pytest.mark.parametrize(
 )
 """Every other place in one of two cases and the others in its sibling; `make soak-tests` kills at each in both.
 
-What is committed stands at three places in a row at least: after its commit, before the next statement and after it.
+Each commit but the last, which ends the work, stands at two places in a row at least: before the next statement and
+after it.
 """
 
 

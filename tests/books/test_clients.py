@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
 
 from books import clients
 from fleet import app as application
@@ -24,7 +26,7 @@ def call(key: str) -> bool:
 
 
 def test_while_redis_is_away_people_call_and_batch_gets_no_place(monkeypatch: pytest.MonkeyPatch) -> None:
-    nobody = redis.Redis(port=1, socket_connect_timeout=0.2)
+    nobody = redis.Redis(port=1, retry=Retry(NoBackoff(), 0))  # as the fleet's clients: none waits for a second try
     monkeypatch.setitem(process_broker().__dict__, "client", nobody)
     assert call(clients.MODEL)
     monkeypatch.setattr("fleet.quota.for_people", lambda: False)

@@ -304,8 +304,7 @@ class Rows(RuleBasedStateMachine):
         raise AssertionError(f"these never ended: {[self.seen[row.model, row.id] for row in left]}")
 
 
-@pytest.mark.timeout(1800)
-@pytest.mark.parametrize("walks", [15, pytest.param(200, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("walks", [15, pytest.param(200, marks=[pytest.mark.soak, pytest.mark.timeout(1800)])])
 def test_any_walk_of_workers_zombies_janitors_and_people_keeps_the_rows_true(migrated: object, walks: int) -> None:
     unhurried = settings(
         max_examples=walks,

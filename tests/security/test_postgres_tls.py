@@ -17,6 +17,7 @@ from sqlalchemy.exc import OperationalError
 
 from fleet.storage.engine import unpooled
 from tests.broker.tls import Authority
+from tests.conftest import ROOT
 
 AUTHORITIES = "/etc/ssl/certs/ca-certificates.crt"  # of Debian, which the image is made of
 
@@ -68,5 +69,5 @@ def test_only_a_file_of_authorities_lets_a_server_be_verified(
 
 
 def test_the_page_names_a_file_that_the_image_has() -> None:
-    assert f"sslmode=verify-full&sslrootcert={AUTHORITIES}" in Path("docs/security.md").read_text()
-    assert "slim-bookworm" in Path("Dockerfile").read_text()
+    assert f"sslmode=verify-full&sslrootcert={AUTHORITIES}" in (ROOT / "docs" / "security.md").read_text()
+    assert "slim-bookworm" in (ROOT / "Dockerfile").read_text()

@@ -73,6 +73,7 @@ def test_a_lane_whose_actors_cannot_be_imported_says_why_once_and_serves_when_th
     assert "Traceback" not in lane.log.read_text()
     broken.unlink()
     lane.ready(1)
+    assert len(lane.logged("lane_cannot_load")) == 1, "the second try found the same, and is over"
     assert lane.process.poll() is None, "it is the same process"
     lane.gate.touch()
     lane.send("after")

@@ -30,9 +30,6 @@ def _ours() -> Any:
         from fleet.broker import FleetBroker
 
         return FleetBroker(url=jobs.URL, namespace=jobs.NAMESPACE)
-    metrics = Path(os.environ["BENCH_FOLDER"]) / "metrics"  # where a supervisor of ours has its workers count
-    metrics.mkdir(exist_ok=True)
-    os.environ["PROMETHEUS_MULTIPROC_DIR"] = str(metrics)
     from tests.benchmarks.jobs import broker_of
 
     return broker_of("ours", jobs.URL, jobs.NAMESPACE, whole=True)

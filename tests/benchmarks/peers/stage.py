@@ -17,6 +17,8 @@ from typing import Any
 import psutil
 import redis
 
+from fleet.workers.rooms import Rooms
+
 HERE = Path(__file__).parent
 ROOT = HERE.parents[2]
 ENVIRONMENTS = ROOT / ".venv" / "peers"
@@ -29,7 +31,8 @@ class Contender:
 
     `stated` says what of its settings is not the library's default, and why; it is printed beside the figures. One
     without threads gets a process a thread, eight at most. `entry_seconds` is the shortest time between two slots of an
-    entry that it can have. It is measured in what begins with `only`.
+    entry that it can have; `by_clock` says that slots are the clock's, and not counted from the last run (taskiq counts
+    so, but looks at whole seconds alone). It is measured in what begins with `only`.
     """
 
     label: str
@@ -39,6 +42,7 @@ class Contender:
     stated: str = ""
     has_threads: bool = True
     entry_seconds: int = 1
+    by_clock: bool = True
     only: str = ""
 
     @property
@@ -81,6 +85,7 @@ PEERS = (
         "celery",
         "celery_peer.py",
         "celery",
+        by_clock=False,
         stated="`acks_late` and `reject_on_worker_lost`, or a killed worker loses what it held; `-P threads`, as "
         "others have; no results; no gossip nor mingle, as there is nobody to talk to; its prefetch of 4 a thread",
     ),
@@ -89,6 +94,7 @@ PEERS = (
         "rq_peer.py",
         "rq",
         has_threads=False,
+        by_clock=False,
         stated="SimpleWorker, as a Worker forks for each job, which would be what is measured; a process in place of "
         "each thread, 8 at most; `result_ttl=0`; its CronScheduler, which it calls beta",
     ),
@@ -136,9 +142,12 @@ class Run:
     def __post_init__(self) -> None:
         self.client = redis.Redis.from_url(self.url)
         self._running: list[subprocess.Popen[bytes]] = []
+        self._rooms = Rooms() if "BENCH_WHOLE" in self.contender.settings else None
 
     def environment(self, **more: str) -> dict[str, str]:
         own = {"BENCH_URL": self.url, "BENCH_NAMESPACE": self.namespace, "BENCH_FOLDER": str(self.folder)}
+        if self._rooms is not None:  # where a supervisor of ours has its workers count
+            own["PROMETHEUS_MULTIPROC_DIR"] = str(self._rooms.metrics)
         return {**os.environ, **own, "PYTHONPATH": str(HERE), **self.contender.settings, **more}
 
     def ask(self, *arguments: object, within: float = 120.0) -> Any:
@@ -227,6 +236,8 @@ class Run:
                 continue
             finally:
                 process.wait()
+        if self._rooms is not None:
+            self._rooms.remove()
         for key in self.client.scan_iter(f"*{self.namespace}*", count=1000):
             self.client.unlink(key)
 

@@ -71,10 +71,12 @@ def _lasting_keys(lane: ChaosLane) -> list[str]:
     return [key.decode() for key in found if not 0 <= lane.client.ttl(key) <= SHORT_LIVED]
 
 
-@pytest.mark.timeout(3600)
 @pytest.mark.parametrize(
     ("children", "every"),
-    [pytest.param(6, 2, id="short"), pytest.param(1_000, 100, id="full", marks=pytest.mark.soak)],
+    [
+        pytest.param(8, 2, id="short"),  # six go between the first sample and the last: one kept of each is above SLACK
+        pytest.param(1_000, 100, id="full", marks=[pytest.mark.soak, pytest.mark.timeout(3600)]),
+    ],
 )
 def test_recycled_children_leave_no_files_descriptors_keys_or_memory_behind(
     children: int, every: int, lane: ChaosLane, say: Callable[[str], None]
