@@ -22,6 +22,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from fleet.errors import EmbeddedServerFailed
 from fleet.workers.parent import die_with_parent
@@ -137,6 +138,12 @@ def _start_postgres(folder: Path) -> Any:
     return server
 
 
+def _quoted(url: str) -> str:
+    """The wheel writes the socket's folder as it is: of one named c++ a reader makes another."""
+    address, _, folder = url.partition("?host=")
+    return f"{address}?host={quote(folder)}" if folder else url
+
+
 def _host(folder: Path, wanted: Wanted) -> None:
     """Own the servers until SIGTERM or until the process that asked for them is gone."""
     die_with_parent(signal.SIGTERM)
@@ -147,7 +154,7 @@ def _host(folder: Path, wanted: Wanted) -> None:
         postgres = _start_postgres(folder) if wanted.postgres else None
         urls = Urls(
             redis_url=f"redis://127.0.0.1:{valkey.port}/0" if valkey else "",
-            database_url=postgres.get_uri() if postgres else "",  # the wheel stops it when this process exits
+            database_url=_quoted(postgres.get_uri()) if postgres else "",  # the wheel stops it when this process exits
         )
         written = folder / "servers.json.new"
         written.write_text(json.dumps(asdict(urls)))

@@ -140,7 +140,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="four-ways-") as folder:
         for seed in asked.seeds:
             for way in found:
-                figures = _play(Path(folder) / way, way, asked.seconds, seed, asked.backlog)
+                figures = _play(Path(folder) / way.replace("+", "-"), way, asked.seconds, seed, asked.backlog)
                 print(f"seed {seed}, {way}: {json.dumps(figures)}", flush=True)
                 if figures:
                     found[way].append(figures)

@@ -84,6 +84,11 @@ def test_only_what_is_wanted_is_started(tmp_path: Path) -> None:
     assert not (tmp_path / "none").exists()
 
 
+def test_a_folder_may_have_a_name_that_means_another_in_a_url(tmp_path: Path) -> None:
+    with embedded.servers(tmp_path / "c++%20", embedded.Wanted(valkey=False)) as urls:
+        assert query(urls.database_url, "SELECT 1") == 1
+
+
 def test_servers_that_cannot_start_say_what_they_wrote(tmp_path: Path) -> None:
     (tmp_path / "valkey").write_text("a file where a folder should be")
     with (
