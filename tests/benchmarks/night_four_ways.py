@@ -118,6 +118,7 @@ _SHOWN = (
     ("people_wait_median", "people wait, median", "s"),
     ("upload_start_p95", "uploads until they start, p95", "s"),
     ("sync_makespan", "sync makespan", "min"),
+    ("sync_p95", "sync, until 95 % of the accounts have it", "min"),
     ("left_at_deadline", "left at the deadline", "rows"),
     ("expired", "expired slots", ""),
     ("red", "red lines", ""),
