@@ -158,7 +158,7 @@ class Balancing:
         who was deposed meanwhile takes none of its successor's."""
         self._epoch = 0
         for entry in self._entries:
-            args = [self._leader.token, self._leader.epoch, _NO_LEASE, 1, DECISIONS_KEPT]
+            args: list[Any] = [self._leader.token, self._leader.epoch, _NO_LEASE, 1, DECISIONS_KEPT]
             try:
                 self._allow(keys=self._keys(entry), args=args)
             except redis.ResponseError as error:  # of a key of its own; the others' are in order
