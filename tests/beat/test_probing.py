@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
@@ -118,6 +119,7 @@ def test_a_leading_process_stores_readings_says_alerts_and_is_followed_by_the_ne
         assert (found.by, set(found.queues), set(found.lanes)) == ("beat", {"ticks"}, {"ticks"})
         redis_client.zadd(keys.dead(namespace, "ticks"), {"letter": wire.to_ms(clock.real_now())})
         wait_until(lambda: any(event["event"] == "alert_opened" for event in leader.events()))
+        wait_until(lambda: all(told["said"] for told in map(json.loads, redis_client.hvals(keys.alerts(namespace)))))
         leader.process.send_signal(signal.SIGKILL)
         died = clock.now()
         wait_until(lambda: (one := readings.latest(broker)) and one.at > died, 20)

