@@ -56,6 +56,7 @@ SCHEDULES: tuple[tuple[Entry, ...], ...] = (
     (replace(BASE, every=7 * SECOND, overlap="skip", jitter=5 * SECOND),),
     (replace(BASE, name="f", catch_up="none"),),
 )
+EXAMPLES = 150  # so many find each of the MUTANTS
 REPLICAS, LEADER = st.integers(0, 2), 3
 RARELY = st.integers(0, 3).map(lambda drawn: drawn == 0)
 
@@ -285,7 +286,7 @@ def play(client: redis.Redis, text: str, examples: int, *, shrink: bool = True) 
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("examples", [150, pytest.param(300, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("examples", [EXAMPLES, pytest.param(300, marks=pytest.mark.soak)])
 def test_at_most_one_message_a_slot_and_at_least_one_end_a_slot(redis_client: redis.Redis, examples: int) -> None:
     play(redis_client, FIRE, examples)
 
@@ -312,5 +313,5 @@ MUTANTS = {
 @pytest.mark.parametrize("taken", MUTANTS)
 def test_a_script_without_one_of_its_checks_is_found_out(redis_client: redis.Redis, taken: str) -> None:
     with pytest.raises((AssertionError, ExceptionGroup)) as found:
-        play(redis_client, MUTANTS[taken](), 400, shrink=False)
+        play(redis_client, MUTANTS[taken](), EXAMPLES, shrink=False)
     print(f"without {taken}: {found.value}")
