@@ -12,9 +12,10 @@ import redis
 from prometheus_client import REGISTRY
 from structlog.testing import capture_logs
 
-from fleet import deadline, janitor, metrics
+from fleet import deadline, janitor
 from fleet.errors import DeadlineExceeded
 from fleet.janitor import Measured, Stuck
+from tests.fleet.shields import while_counting
 
 HOUR = timedelta(hours=1)
 
@@ -184,15 +185,6 @@ def test_an_age_is_short_and_can_be_read(age: timedelta | None, said: str) -> No
 
 
 def test_a_pass_is_counted_where_no_deadline_strikes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A metric that was made and not kept can be made no second time: each count after it would fail."""
-    shields: list[int] = []
-    of = metrics._of
-
-    def seen(name: str) -> Any:
-        run = deadline.current_run()
-        shields.append(run.seat.shields if run is not None else 0)
-        return of(name)
-
-    monkeypatch.setattr(metrics, "_of", seen)
+    shields = while_counting(monkeypatch)
     deadline.run_within(timedelta(minutes=1), janitor.Pass("free_stuck_parcels").end, None)
     assert len(shields) > 4 and set(shields) == {1}

@@ -5,15 +5,15 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from datetime import timedelta
-from typing import Any
 
 import pytest
 from sqlalchemy import Engine, create_engine, func, update
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 
-from fleet import deadline, metrics
+from fleet import deadline
 from fleet.storage.engine import psycopg_url
 from fleet.storage.leases import Lease, claim, finish, finish_lost, renew
+from tests.fleet.shields import while_counting
 from tests.waiting import wait_until
 
 MINUTE = timedelta(minutes=1)
@@ -237,19 +237,10 @@ def test_a_claim_shows_what_the_database_holds_and_not_what_the_session_remember
 
 
 def test_a_late_write_is_counted_where_no_deadline_strikes(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A metric that was made and not kept can be made no second time: each count after it would fail."""
-    shields: list[int] = []
-    of = metrics._of
-
-    def seen(name: str) -> Any:
-        run = deadline.current_run()
-        shields.append(run.seat.shields if run is not None else 0)
-        return of(name)
-
     def body() -> None:
         with Session(engine) as s:
             assert not finish(s, Parcel, 1, token="of a worker that lost it", status="delivered", outcome=None)
 
-    monkeypatch.setattr(metrics, "_of", seen)
+    shields = while_counting(monkeypatch)
     deadline.run_within(MINUTE, body)
     assert shields == [1]
