@@ -40,7 +40,7 @@ class BalancerRules:
     hot: timedelta = timedelta(seconds=1)  # a start that people wait for longer than this halves
     calm_ticks: int = 3  # minutes without heat, and with room, before one chain more
     short_ticks: int = 10  # minutes in which a chain lacks its place, after which there is one fewer
-    slack: float = 0.75  # cores or places: room one chain more needs; what is missing by as much (of places, twice) cuts
+    slack: float = 0.75  # cores or places that one chain more needs; what is missing by as much (places: twice) cuts
     reserve: float = 0.5  # cores that a lane leaves free which does not run at nice 15 or more
     smoothing: float = 0.5  # the share of a new reading in the average of what others use
     safety: float = 1.25  # how much more than it measured a backlog may cost
