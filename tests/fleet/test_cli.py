@@ -24,6 +24,12 @@ def closed_port() -> Iterator[int]:
         yield taken.getsockname()[1]
 
 
+@pytest.fixture
+def fleet(fleet_process: Fleet) -> Fleet:
+    """A process of its own, from nothing, as a person starts it."""
+    return fleet_process
+
+
 def error(fleet: Fleet, *command: str, app: Path = MINIMAL, **settings: str) -> str:
     done = fleet(app, *command, **settings)
     assert done.returncode == 2, done.stderr
