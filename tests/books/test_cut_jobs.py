@@ -66,7 +66,7 @@ def test_a_run_over_its_soft_budget_is_failed_and_says_where_it_was(
         s.flush()
         row_id = row.id
     sender = FleetBroker(url=environment.redis_url, namespace=environment.namespace)
-    sender.enqueue(Message(QUEUE, "prepare_run", (row_id,), {}, {"time_limit": 1_500}))
+    sender.enqueue(Message(QUEUE, "prepare_run", (row_id,), {}, {"time_limit": 6_000}))
 
     def ended() -> AgentRun | None:
         with session() as s:

@@ -170,7 +170,7 @@ def test_killed_at_any_place_nothing_is_doubled_or_lost(
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.soak)])
 @pytest.mark.parametrize("flow", [Filing, Charge])
 def test_killed_at_any_place_of_a_stormy_night_nothing_is_doubled(
     outside: Outside, redis_client: redis.Redis, flow: type[Flow], seed: int

@@ -99,7 +99,7 @@ def test_without_any_beat_from_the_slot_on_its_message_starts_the_night_and_chai
     fleet.judge()
 
 
-@pytest.mark.parametrize("ages", ["standing", "moving"])
+@pytest.mark.parametrize("ages", [pytest.param("standing", marks=pytest.mark.soak), "moving"])
 def test_readings_that_stand_still_under_fresh_stamps_make_it_the_cron_and_the_backlog_is_done(
     fleet_of: Begin, ages: str
 ) -> None:

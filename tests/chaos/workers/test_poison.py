@@ -83,7 +83,7 @@ def _two_processes_died(lane: ChaosLane, poison: str) -> None:
 @pytest.mark.parametrize(
     ("kind", "in_flight", "settles_in", "reaped_by"),
     [
-        pytest.param("lane", 4, 90, "itself", id="lane-short"),
+        pytest.param("lane", 4, 90, "itself", id="lane-short", marks=pytest.mark.soak),
         pytest.param("lane", 4, 90, "another lane", id="lane-reaped-by-another"),
         pytest.param("lane", 20, 300, "itself", id="lane-full", marks=pytest.mark.soak),
         pytest.param("parent", 20, 300, "itself", id="parent-full", marks=pytest.mark.soak),
