@@ -10,7 +10,8 @@ With `--faults`, the last one also with something broken at 01:20, in the middle
     leader    the leading beat is killed
     probe     nobody reads the queues any more
     thread    the balancer's thread hangs
-    redis     Redis stands still for ten night minutes
+    redis     Redis stands still for a night minute
+    redis-10  the same for ten
     frozen    every reading from then on repeats the last one under a fresh stamp
 
 What they must not be is worse than `static`; of what stops everybody, as Redis does, than `static` with the same (say
@@ -96,13 +97,14 @@ _STAMPED = """from dataclasses import replace
     return again"""
 _STOPPED = """server = int(self._client.info("server")["process_id"])
         os.kill(server, signal.SIGSTOP)
-        time.sleep(clock.to_real(timedelta(minutes=10)).total_seconds())
+        time.sleep(clock.to_real(timedelta(minutes={minutes})).total_seconds())
         os.kill(server, signal.SIGCONT)"""
 FAULTS: dict[str, tuple[str, str]] = {
     "leader": ("beat/balancing.py", _ONCE % "os.kill(os.getpid(), signal.SIGKILL)"),
     "probe": ("fleet/readings.py", _ON_READING % "raise RuntimeError('broken on purpose')"),
     "thread": ("beat/balancing.py", _ONCE % "threading.Event().wait()"),
-    "redis": ("beat/balancing.py", _ONCE % _STOPPED),
+    "redis": ("beat/balancing.py", _ONCE % _STOPPED.format(minutes=1)),
+    "redis-10": ("beat/balancing.py", _ONCE % _STOPPED.format(minutes=10)),
     "frozen": ("fleet/readings.py", _ON_READING % _STAMPED),
 }
 """Of each: the module that is broken, and the code put behind it."""
