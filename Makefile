@@ -11,11 +11,11 @@ LOWEST := .venv/lowest
 LOWEST_CORE := tests/architecture/test_versions.py tests/broker tests/middleware
 LOWEST_TESTS ?= $(LOWEST_CORE) tests/workers tests/beat
 
-# Most tests wait: two at a time, each on servers of its own. What measures real time wants the machine to itself.
+# Most tests wait: three at a time, each process on servers of its own. What measures real time wants the machine to itself.
 # xdist would begin with the files of many tests; those of few, long ones would come last, and one core would wait.
 # A test whose end hangs too (a join after its time is out) says where every thread stands, and the run ends with that.
 NO_HANG := -o faulthandler_timeout=420 -o faulthandler_exit_on_timeout=true
-SIDE_BY_SIDE := -n 2 --dist loadfile --no-loadscope-reorder --max-worker-restart=0 $(NO_HANG) -m 'not soak and not alone'
+SIDE_BY_SIDE := -n 3 --dist loadfile --no-loadscope-reorder --max-worker-restart=0 $(NO_HANG) -m 'not soak and not alone'
 ALONE := $(NO_HANG) -m 'alone and not soak'
 
 .PHONY: help night up test test-lowest soak soak-tests bench bench-peers check clean

@@ -122,7 +122,7 @@ def figures(gaps: list[float], what: str) -> tuple[float, str]:
 
 @pytest.mark.alone
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("rounds", [15, pytest.param(100, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("rounds", [8, pytest.param(100, marks=pytest.mark.soak)])
 def test_sigterm_to_the_first_fire_of_the_next_leader(
     rounds: int, succession: Callable[[float, float], Succession], say: Say
 ) -> None:
@@ -139,7 +139,7 @@ def test_sigterm_to_the_first_fire_of_the_next_leader(
 @pytest.mark.alone
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize(
-    ("rounds", "ttl", "renewal"), [(6, TTL, RENEWAL), pytest.param(100, 6.0, 2.0, marks=pytest.mark.soak)]
+    ("rounds", "ttl", "renewal"), [(4, TTL, RENEWAL), pytest.param(100, 6.0, 2.0, marks=pytest.mark.soak)]
 )
 def test_sigkill_to_the_first_fire_of_the_next_leader(
     rounds: int, ttl: float, renewal: float, succession: Callable[[float, float], Succession], say: Say
