@@ -114,6 +114,7 @@ WAYS: dict[str, tuple[dict[str, str], list[str]]] = {
     "window": ({"schedule": _AT_OPENING}, ["--no-balance"]),
     "balancer": ({}, []),
 }
+BROKEN = [*FAULTS, *(f"{way}+{fault}" for way in WAYS for fault in FAULTS)]
 _SHOWN = (
     ("people_wait_p99", "people wait, p99", "s"),
     ("people_wait_p95", "people wait, p95", "s"),
@@ -136,8 +137,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, nargs="+", default=[1], help="a round of nights each (1)")
     parser.add_argument("--ways", nargs="*", choices=WAYS, default=list(WAYS))
     parser.add_argument("--backlog", type=int, default=120, help="documents that nobody waits for (120)")
-    broken = [*FAULTS, *(f"{way}+{fault}" for way in WAYS for fault in FAULTS)]
-    parser.add_argument("--faults", nargs="+", choices=broken, default=[], help="nights with something broken, beside")
+    parser.add_argument("--faults", nargs="+", choices=BROKEN, default=[], help="nights with something broken, beside")
     asked = parser.parse_args()
     found: dict[str, list[dict[str, float]]] = {way: [] for way in [*asked.ways, *asked.faults]}
     with tempfile.TemporaryDirectory(prefix="four-ways-") as folder:
@@ -150,7 +150,7 @@ def main() -> None:
     _table(found)
 
 
-def _house(house: Path, way: str) -> None:
+def make(house: Path, way: str) -> None:
     """The house's own tree as this way has it."""
     shutil.rmtree(house, ignore_errors=True)
     for room in _ROOMS:
@@ -171,24 +171,19 @@ def _parts(night: str) -> tuple[str, str]:
     return ("balancer", way) if way in FAULTS else (way, fault)
 
 
-def _play(house: Path, way: str, seconds: float, seed: int, backlog: int) -> dict[str, float]:
-    _house(house, way)
+def command(house: Path, way: str, seconds: float, seed: int, backlog: int) -> list[str]:
+    """What plays the night that `house` was made for; its report is in report.json there, its servers in night/."""
     options = WAYS[_parts(way)[0]][1]
-    written, load = house / "report.json", os.getloadavg()[0]
+    played = [sys.executable, "-m", "books.night", "--seconds", str(seconds), "--seed", str(seed)]
     volumes = ["--backlog", str(backlog), "--submissions", "150", "--evals", "150", "--no-crashes"]
-    command = [
-        sys.executable,
-        "-m",
-        "books.night",
-        "--seconds",
-        str(seconds),
-        "--seed",
-        str(seed),
-        "--json",
-        str(written),
-    ]
+    return [*played, "--json", str(house / "report.json"), "--folder", str(house / "night"), *volumes, *options]
+
+
+def _play(house: Path, way: str, seconds: float, seed: int, backlog: int) -> dict[str, float]:
+    make(house, way)
+    written, load = house / "report.json", os.getloadavg()[0]
     played = subprocess.run(
-        [*command, "--folder", str(house / "night"), *volumes, *options],
+        command(house, way, seconds, seed, backlog),
         cwd=house,
         env={**os.environ, "PYTHONPATH": str(house)},
         capture_output=True,
