@@ -59,7 +59,7 @@ def play(way: str, seconds: float, seed: int) -> dict[str, float]:
     with tempfile.TemporaryDirectory(prefix="bank-window-", ignore_cleanup_errors=True) as folder:
         house = Path(folder) / "house"
         make(house, way)
-        with _begun(command(house, way, seconds, seed, backlog=60), house) as night:
+        with _begun(command(house, way, seconds, seed), house) as night:
             settings = _settings_of_its_beat(night, house)
             clock = Night(
                 origin=datetime.fromisoformat(settings["FLEET_CLOCK_ORIGIN"]),

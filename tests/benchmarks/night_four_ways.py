@@ -137,13 +137,14 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, nargs="+", default=[1], help="a round of nights each (1)")
     parser.add_argument("--ways", nargs="*", choices=WAYS, default=list(WAYS))
     parser.add_argument("--backlog", type=int, default=120, help="documents that nobody waits for (120)")
+    parser.add_argument("--people", type=int, default=150, help="what people hand in; p99 wants many (150)")
     parser.add_argument("--faults", nargs="+", choices=BROKEN, default=[], help="nights with something broken, beside")
     asked = parser.parse_args()
     found: dict[str, list[dict[str, float]]] = {way: [] for way in [*asked.ways, *asked.faults]}
     with tempfile.TemporaryDirectory(prefix="four-ways-") as folder:
         for seed in asked.seeds:
             for way in found:
-                figures = _play(Path(folder) / way.replace("+", "-"), way, asked.seconds, seed, asked.backlog)
+                figures = _play(Path(folder) / way.replace("+", "-"), way, asked, seed)
                 print(f"seed {seed}, {way}: {json.dumps(figures)}", flush=True)
                 if figures:
                     found[way].append(figures)
@@ -171,19 +172,19 @@ def _parts(night: str) -> tuple[str, str]:
     return ("balancer", way) if way in FAULTS else (way, fault)
 
 
-def command(house: Path, way: str, seconds: float, seed: int, backlog: int) -> list[str]:
+def command(house: Path, way: str, seconds: float, seed: int, backlog: int = 60, people: int = 150) -> list[str]:
     """What plays the night that `house` was made for; its report is in report.json there, its servers in night/."""
     options = WAYS[_parts(way)[0]][1]
     played = [sys.executable, "-m", "books.night", "--seconds", str(seconds), "--seed", str(seed)]
-    volumes = ["--backlog", str(backlog), "--submissions", "150", "--evals", "150", "--no-crashes"]
+    volumes = ["--backlog", str(backlog), "--submissions", str(people), "--evals", "150", "--no-crashes"]
     return [*played, "--json", str(house / "report.json"), "--folder", str(house / "night"), *volumes, *options]
 
 
-def _play(house: Path, way: str, seconds: float, seed: int, backlog: int) -> dict[str, float]:
+def _play(house: Path, way: str, asked: argparse.Namespace, seed: int) -> dict[str, float]:
     make(house, way)
     written, load = house / "report.json", os.getloadavg()[0]
     played = subprocess.run(
-        command(house, way, seconds, seed, backlog),
+        command(house, way, asked.seconds, seed, asked.backlog, asked.people),
         cwd=house,
         env={**os.environ, "PYTHONPATH": str(house)},
         capture_output=True,
