@@ -1,12 +1,12 @@
 """`python -m tests.benchmarks.bank_window static balancer`: the sync alone, of nights of `night_four_ways`, in pairs.
 
 A whole night takes seven minutes and tells of the sync one number, which swings by a fifth with the machine. This plays
-each night until 01:45 and kills it there: two minutes, so that ten pairs fit into forty. The second pair is played in
-the other order, and so on, so that a machine that grows slower with time favours neither.
+each night until 01:45 and kills it there, after two minutes and a half. The second pair is played in the other order,
+and so on, so that a machine that grows slower with time favours neither.
 
 Told of each: how many accounts were synced by then, and the night minutes from 01:00 until a half, 95 % and all of
-those had it. Not guaranteed: anything of the rest of the night. On failure of a night (its beat never came up, or ended
-early) it raises, and leaves the night's folder where it says.
+those had it. Not guaranteed: anything of the rest of the night. On failure of a night (its beat never came up, or it
+ended early) it raises, with what the night said.
 """
 
 from __future__ import annotations
@@ -69,7 +69,8 @@ def play(way: str, seconds: float, seed: int) -> dict[str, float]:
             ends = clock.anchor + (_ENDS - clock.origin) / clock.rate
             time.sleep(max(0.0, (ends - datetime.now(ends.tzinfo)).total_seconds()))
             if night.poll() is not None:
-                raise RuntimeError(f"The night {way} of seed {seed} ended with {night.returncode} before 01:45.")
+                said = (house / "said").read_text()[-2000:]
+                raise RuntimeError(f"The night {way} of seed {seed} ended with {night.returncode} before 01:45: {said}")
             took = _minutes(settings["FLEET_DATABASE_URL"], clock.origin)
     shares = {name: took[int(share * (len(took) - 1))] for name, share in _QUANTILES.items()}
     return {"accounts": float(len(took)), **shares, "load": load}
