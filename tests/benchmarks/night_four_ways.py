@@ -22,7 +22,8 @@ balancer's. The figures are night time; their ratios are against `static`, and a
 
 Not guaranteed: the same figures twice. Only what is drawn is the same; how long it took is this machine's doing, and a
 night played 120 times as fast turns 10 ms of the machine into a second. So it wants the machine to itself; what else
-ran is told by the load average. On failure of a night its way has no figures.
+ran is told by the load average. Of the sync alone `bank_window` plays more nights in the time. On failure of a night
+its way has no figures.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 A line of standard input is one command as JSON; the answer is a line with its exit code. No application is imported
 before the fork, so what one command loads no other sees. That the command line starts from nothing is shown by
-tests/fleet/test_cli.py.
+tests/fleet/test_cli.py. Not guaranteed: that a command which hangs ends; who asked for it kills this process.
 """
 
 from __future__ import annotations
