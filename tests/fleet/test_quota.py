@@ -382,8 +382,10 @@ STEPS = st.lists(st.tuples(st.sampled_from(["people", "batch", "batch", "leave"]
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(steps=STEPS, places=st.integers(1, 8), data=st.data())
 def test_the_places_are_never_overdrawn_but_by_people_beyond_their_reserve(
-    broker: FleetBroker, steps: list[Step], places: int, data: st.DataObject
+    broker: FleetBroker, monkeypatch: pytest.MonkeyPatch, steps: list[Step], places: int, data: st.DataObject
 ) -> None:
+    monkeypatch.setattr(quota, "LEASE", timedelta(minutes=10))  # nothing lapses, however slow the machine is
+    monkeypatch.setattr(quota, "_holding", quota._Holding())  # whose thread sleeps on, while other tests have theirs
     some = Quota(
         f"q{uuid.uuid4().hex[:8]}", places, data.draw(st.integers(0, places - 1)), because="drawn for this example"
     )

@@ -85,7 +85,7 @@ def test_without_any_beat_from_the_slot_on_its_message_starts_the_night_and_chai
 ) -> None:
     fleet = fleet_of(rows=300, seconds=0.02)
     (fleet.rows / "hang").touch()
-    fleet.begin(3.8, lane=False)
+    fleet.begin(3.5, lane=False)
     bodies = keys.bodies(fleet.namespace, "jobs")
     wait_until(lambda: any(b"@" in id for id in fleet.client.hkeys(bodies)), 30)
     fleet.leader().kill()
