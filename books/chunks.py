@@ -117,9 +117,9 @@ class Chunk:
 def _park(error: Exception) -> None:
     """As the middleware would, had the job failed with it: whoever shares the key waits as well.
 
-    A place that batch did not get parks nothing: the next one asks the quota, which knows.
+    A place that batch did not get parks nothing: the next one asks the quota, which knows. Nor does a parked key.
     """
-    if isinstance(error, RetryLater) and error.key is not None and not isinstance(error, NoPlace):
+    if isinstance(error, RetryLater) and error.key is not None and not isinstance(error, (NoPlace, parking.Parked)):
         parking.park(process_broker(), error.key, error.after)
 
 

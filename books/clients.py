@@ -102,16 +102,21 @@ AUTHORITY, PAYMENTS = "authority", "payments"
 def limited(key: str) -> Iterator[None]:
     """Call the world outside under a key: with a place of its quota, if it has one, and unless it is parked.
 
-    Raises `RetryLater` while it is parked, and `NoPlace`, which is one, where batch gets no place; a rate limit that
-    the block meets parks the key. While Redis does not answer nothing counts as parked: people are called for, and
-    batch, where there is a quota, gets no place of it.
+    Raises `RetryLater` while it is parked, and `NoPlace`, which is one, where batch gets no place. A rate limit that the
+    block meets parks the key; one that batch meets where people share a quota with it parks batch alone, so that nobody
+    waits for batch: whether people are limited too is found out by their own call. While Redis does not answer nothing
+    counts as parked: people are called for, and batch, where there is a quota, gets no place of it.
     """
     _check(key)
+    shared, people = quota.declared(key), quota.for_people()
+    own = key if people or not shared else f"{key} for batch"
+    if own != key:
+        _check(own)
     try:
-        with quota.place(key, people=quota.for_people()) if quota.declared(key) else nullcontext():
+        with quota.place(key, people=people) if shared else nullcontext():
             yield
     except RetryLater as error:
-        error.key = error.key or key
+        error.key = error.key or own
         raise
 
 

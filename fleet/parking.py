@@ -18,6 +18,10 @@ from fleet.errors import RetryLater
 _SHORTEST = timedelta(milliseconds=50)  # real; under that a key with an expiry would be gone before anybody asks
 
 
+class Parked(RetryLater):
+    """Raised for who asks while a key is parked: it comes back by then, and parks nothing for longer."""
+
+
 def park(broker: FleetBroker, key: str, after: timedelta) -> None:
     """Park a key for a night duration; the later end wins."""
     real = max(_SHORTEST, clock.to_real(after))
@@ -28,11 +32,11 @@ def park(broker: FleetBroker, key: str, after: timedelta) -> None:
 
 
 def check(key: str) -> None:
-    """Raise `RetryLater` with this key while it is parked."""
+    """Raise `Parked` with this key while it is parked."""
     from fleet.app import process_broker
 
     broker = process_broker()
     left = broker.client.pttl(keys.parked(broker.namespace, key))
     if left > 0:
         after = timedelta(milliseconds=left) * clock.rate
-        raise RetryLater(f"{key} is parked for another {after}", after, key=key)
+        raise Parked(f"{key} is parked for another {after}", after, key=key)

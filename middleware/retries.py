@@ -63,7 +63,8 @@ class LaneRetries(Retries):
             return False
         assert isinstance(broker, FleetBroker)
         message.options[PARKINGS] = parkings + 1
-        parking.park(broker, exception.key, exception.after)
+        if not isinstance(exception, parking.Parked):  # else each who is told that a key is parked would park it anew
+            parking.park(broker, exception.key, exception.after)
         wait = wire.duration_ms(exception.after)
         broker.enqueue(message, delay=wait + random.randint(0, wait // 10 + 1_000))  # type: ignore[arg-type]
         return True

@@ -9,16 +9,18 @@ makespan is that of its last account, which the bank's weather may have sent to 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
 from sqlalchemy import func, select
 
+from books.calendar import BERLIN
 from books.models import Attachment, BankAccount
 from books.night.judge_elastic import ElasticWatch
 from books.night.logs import lines
 from books.night.plan import EVENING, at
+from books.night.report import Waited
 from books.night.world import World
 from books.seeding import Expected
 from fleet.app import App
@@ -28,10 +30,10 @@ from fleet.storage.tables import Slot, SlotState
 
 
 def of(
-    app: App, world: World, expected: Expected, sent: Mapping[tuple[str, Any], datetime], watch: ElasticWatch
+    app: App, waits: Sequence[Waited], expected: Expected, sent: Mapping[tuple[str, Any], datetime], watch: ElasticWatch
 ) -> dict[str, float]:
     """The figures of a night that is over."""
-    people = sorted(_people_waited(world, sent))
+    people = sorted(one.seconds for one in waits)
     with session() as s:
         accounts = select(BankAccount.last_synced_at).where(BankAccount.id.in_(expected.accounts))
         synced = sorted((ended - at(1, 0)).total_seconds() for ended in s.scalars(accounts) if ended is not None)
@@ -43,26 +45,28 @@ def of(
     uploads = sorted(_uploads_waited(sent))
     found = {
         "people": float(len(people)),
-        "people_wait_median": _quantile(people, 0.5),
-        "people_wait_p95": _quantile(people, 0.95),
-        "people_wait_p99": _quantile(people, 0.99),
+        "people_wait_median": quantile(people, 0.5),
+        "people_wait_p95": quantile(people, 0.95),
+        "people_wait_p99": quantile(people, 0.99),
         "sync_makespan": synced[-1] if synced else 0.0,
-        "sync_p95": _quantile(synced, 0.95),
+        "sync_p95": quantile(synced, 0.95),
         "expired": float(expired or 0),
-        "upload_start_p95": _quantile(uploads, 0.95),
+        "upload_start_p95": quantile(uploads, 0.95),
     }
     return found | {f"left_at_deadline.{name}": float(left) for name, left in watch.at_deadline.items()}
 
 
-def _people_waited(world: World, sent: Mapping[tuple[str, Any], datetime]) -> list[float]:
-    """Night seconds, a run each."""
-    waited: dict[str, float] = {}
+def people_waited(world: World, sent: Mapping[tuple[str, Any], datetime]) -> list[Waited]:
+    """Each person whose run the model was asked about, who waited longest first."""
+    waited: dict[str, Waited] = {}
     asked_at = {f"agent_run:{row}": when for (actor, row), when in sent.items() if actor == "submit_approved_run"}
     for call in lines(world.model_log):
-        if call["run"] in asked_at and call["run"] not in waited:
-            night = timedelta(seconds=call["real"] - asked_at[call["run"]].timestamp()) * clock.rate
-            waited[call["run"]] = max(0.0, night.total_seconds() - call["latency"])
-    return list(waited.values())
+        run = call["run"]
+        if run in asked_at and run not in waited:
+            night = timedelta(seconds=call["real"] - asked_at[run].timestamp()) * clock.rate
+            seconds = max(0.0, night.total_seconds() - call["latency"])
+            waited[run] = Waited(run, f"{clock.to_night(asked_at[run]).astimezone(BERLIN):%H:%M:%S}", round(seconds, 2))
+    return sorted(waited.values(), key=lambda one: -one.seconds)
 
 
 def _uploads_waited(sent: Mapping[tuple[str, Any], datetime]) -> list[float]:
@@ -74,6 +78,6 @@ def _uploads_waited(sent: Mapping[tuple[str, Any], datetime]) -> list[float]:
     return [((began - sent_at[row]) * clock.rate).total_seconds() for row, began in started if began is not None]
 
 
-def _quantile(values: list[float], share: float) -> float:
+def quantile(values: list[float], share: float) -> float:
     """Of sorted values the one that this share is not above; 0 of none."""
     return values[min(len(values) - 1, int(share * len(values)))] if values else 0.0

@@ -185,6 +185,7 @@ class _Night:
         report.lines += judge_desk.judge(self._world, self._expected)
         report.lines += judge_outside.judge(self._world, self._expected, self._faults.charges_cut)
         report.lines += judge_elastic.judge(self._app, self._plan, self._broker, self._world, self._elastic)
-        report.figures = figures.of(self._app, self._world, self._expected, self._desk.sent, self._elastic)
+        report.people = figures.people_waited(self._world, self._desk.sent)
+        report.figures = figures.of(self._app, report.people, self._expected, self._desk.sent, self._elastic)
         report.lines += judge_house.judge(self._app, self._plan, self._broker, self._faults.killed, self._died)
         return report

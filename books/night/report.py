@@ -46,6 +46,15 @@ def said(section: str, claim: str, found: object) -> Line:
     return Line(section, claim, "", str(found), "said")
 
 
+@dataclass(frozen=True)
+class Waited:
+    """A person who handed in a run: which, when by the night's clock, and for how many night seconds they waited."""
+
+    run: str
+    sent: str
+    seconds: float
+
+
 @dataclass
 class Report:
     """All lines of one night."""
@@ -55,6 +64,8 @@ class Report:
     lines: list[Line] = field(default_factory=list)
     figures: dict[str, float] = field(default_factory=dict)
     """What nights are compared by, in night seconds or rows; only in the JSON."""
+    people: list[Waited] = field(default_factory=list)
+    """Who handed in a run, whoever waited longest first; only in the JSON."""
 
     @property
     def red(self) -> list[Line]:

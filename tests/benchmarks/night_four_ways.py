@@ -37,7 +37,9 @@ import sys
 import tempfile
 from pathlib import Path
 from statistics import median
+from typing import Any
 
+from books.night.figures import quantile
 from tests.benchmarks.stage import ROOT
 
 _ROOMS = ("actors", "beat", "books", "config", "fleet", "janitors", "middleware")
@@ -141,15 +143,17 @@ def main() -> None:
     parser.add_argument("--people", type=int, default=150, help="what people hand in; p99 wants many (150)")
     parser.add_argument("--faults", nargs="+", choices=BROKEN, default=[], help="nights with something broken, beside")
     asked = parser.parse_args()
-    found: dict[str, list[dict[str, float]]] = {way: [] for way in [*asked.ways, *asked.faults]}
+    ways = [*asked.ways, *asked.faults]
+    found: dict[str, list[dict[str, float]]] = {way: [] for way in ways}
+    waits: dict[str, list[float]] = {way: [] for way in ways}
     with tempfile.TemporaryDirectory(prefix="four-ways-") as folder:
-        for seed in asked.seeds:
-            for way in found:
-                figures = _play(Path(folder) / way.replace("+", "-"), way, asked, seed)
-                print(f"seed {seed}, {way}: {json.dumps(figures)}", flush=True)
-                if figures:
-                    found[way].append(figures)
-    _table(found)
+        for number, seed in enumerate(asked.seeds):
+            for way in ways[:: -1 if number % 2 else 1]:
+                report = _play(Path(folder) / way.replace("+", "-"), way, asked, seed)
+                if report:
+                    found[way].append(_told(way, seed, report))
+                    waits[way] += [one["seconds"] for one in report["people"]]
+    _table(found, {way: sorted(seconds) for way, seconds in waits.items()})
 
 
 def make(house: Path, way: str) -> None:
@@ -181,7 +185,8 @@ def command(house: Path, way: str, seconds: float, seed: int, backlog: int = 60,
     return [*played, "--json", str(house / "report.json"), "--folder", str(house / "night"), *volumes, *options]
 
 
-def _play(house: Path, way: str, asked: argparse.Namespace, seed: int) -> dict[str, float]:
+def _play(house: Path, way: str, asked: argparse.Namespace, seed: int) -> dict[str, Any]:
+    """The night's report, and the load before it; nothing of a night that failed."""
     make(house, way)
     written, load = house / "report.json", os.getloadavg()[0]
     played = subprocess.run(
@@ -195,16 +200,28 @@ def _play(house: Path, way: str, asked: argparse.Namespace, seed: int) -> dict[s
     if not written.is_file():
         print(played.stdout[-3000:], played.stderr[-3000:], file=sys.stderr)
         return {}
-    report = json.loads(written.read_text())
-    figures: dict[str, float] = report["figures"]
+    return {**json.loads(written.read_text()), "load_before": round(load, 1)}
+
+
+def _told(way: str, seed: int, report: dict[str, Any]) -> dict[str, float]:
+    """The night's figures, printed with what is red in it and who waited longest."""
     red = [f"{line['claim']} ({line['which']})" for line in report["lines"] if line["verdict"] == "red"]
+    left = sum(value for name, value in report["figures"].items() if name.startswith("left_at_deadline"))
+    figures = {
+        **report["figures"],
+        "left_at_deadline": left,
+        "red": float(len(red)),
+        "load_before": report["load_before"],
+    }
+    print(f"seed {seed}, {way}: {json.dumps(figures)}")
+    longest = ", ".join(f"{one['sent']} {one['seconds']:.0f} s ({one['run']})" for one in report["people"][:8])
+    print(f"seed {seed}, {way}, sent at, waited longest: {longest}", flush=True)
     if red:
         print(f"seed {seed}, {way}, red: {'; '.join(red)}", file=sys.stderr)
-    left = sum(value for name, value in figures.items() if name.startswith("left_at_deadline"))
-    return {**figures, "left_at_deadline": left, "red": float(len(red)), "load_before": round(load, 1)}
+    return figures
 
 
-def _table(found: dict[str, list[dict[str, float]]]) -> None:
+def _table(found: dict[str, list[dict[str, float]]], waits: dict[str, list[float]]) -> None:
     """Medians over the seeds, with the lowest and the highest, and the ratio of the medians to that of `static`."""
     print("\n| | " + " | ".join(found) + " |\n|---|" + "---|" * len(found))
     for name, shown, unit in _SHOWN:
@@ -220,6 +237,9 @@ def _table(found: dict[str, list[dict[str, float]]]) -> None:
             spread = f", {min(values):.1f} to {max(values):.1f}" if len(values) > 1 else ""
             cells.append(f"{value:.1f} {unit}".strip() + spread + (f" ({value / base:.2f})" if base else ""))
         print(f"| {shown} | " + " | ".join(cells) + " |")
+    for share in (0.95, 0.99, 1.0):
+        cells = [f"{quantile(seconds, share):.1f} s of {len(seconds)}" for seconds in waits.values()]
+        print(f"| people of all seeds, p{share * 100:.0f} | " + " | ".join(cells) + " |")
 
 
 if __name__ == "__main__":

@@ -125,8 +125,29 @@ def test_a_person_waits_from_sending_to_the_first_question_that_the_model_takes_
         {"run": "transaction:2", "real": real + 9.0, "latency": 6.0},
     )
     asked: dict[tuple[str, Any], datetime] = {("submit_approved_run", 1): sent, ("import_csv", 2): sent}
-    found = figures.of(application.load(ROOT), world, Expected(), asked, watch)
+    waits = figures.people_waited(world, asked)
+    assert [(one.run, one.sent, one.seconds) for one in waits] == [
+        ("agent_run:1", "04:00:00", pytest.approx(0.5 * 240 - 60.0, abs=0.01))
+    ]
+    found = figures.of(application.load(ROOT), waits, Expected(), asked, watch)
     assert (found["people"], found["people_wait_p99"]) == (1.0, pytest.approx(0.5 * 240 - 60.0, abs=0.01))
+
+
+def test_people_are_told_by_how_long_they_waited_the_longest_first(world: World) -> None:
+    sent = clock.real_now()
+    clock.set_night(Night(EVENING, sent, LENGTH.total_seconds() / 120))
+    after = {1: 0.1, 2: 0.4, 3: 0.2}
+    asked: dict[tuple[str, Any], datetime] = {
+        ("submit_approved_run", run): sent + timedelta(seconds=run) for run in after
+    }
+    real = sent.timestamp()
+    answered(world, *({"run": f"agent_run:{run}", "real": real + run + late} for run, late in after.items()))
+    told = [(one.run, one.sent, one.seconds) for one in figures.people_waited(world, asked)]
+    assert told == [
+        ("agent_run:2", "00:08:00", pytest.approx(96.0, abs=0.02)),
+        ("agent_run:3", "00:12:00", pytest.approx(48.0, abs=0.02)),
+        ("agent_run:1", "00:04:00", pytest.approx(24.0, abs=0.02)),
+    ]
 
 
 def test_an_upload_waits_from_sending_to_the_start_of_its_body(world: World, watch: ElasticWatch) -> None:
@@ -142,5 +163,5 @@ def test_an_upload_waits_from_sending_to_the_start_of_its_body(world: World, wat
         s.flush()
         asked: dict[tuple[str, Any], datetime] = {("extract_data_from_attachment", row.id): sent for row in rows}
     answered(world)
-    found = figures.of(application.load(ROOT), world, Expected(), asked, watch)
+    found = figures.of(application.load(ROOT), [], Expected(), asked, watch)
     assert found["upload_start_p95"] == pytest.approx(0.5 * 240)
