@@ -102,10 +102,10 @@ AUTHORITY, PAYMENTS = "authority", "payments"
 def limited(key: str) -> Iterator[None]:
     """Call the world outside under a key: with a place of its quota, if it has one, and unless it is parked.
 
-    Raises `RetryLater` while it is parked, and `NoPlace`, which is one, where batch gets no place. A rate limit that the
-    block meets parks the key; one that batch meets where people share a quota with it parks batch alone, so that nobody
-    waits for batch: whether people are limited too is found out by their own call. While Redis does not answer nothing
-    counts as parked: people are called for, and batch, where there is a quota, gets no place of it.
+    Raises `RetryLater` while it is parked, and `NoPlace`, which is one, where batch gets no place. A rate limit that
+    the block meets parks the key; one that batch meets where people share a quota with it parks batch alone, so that
+    nobody waits for batch: whether people are limited too is found out by their own call. While Redis does not answer
+    nothing counts as parked: people are called for, and batch, where there is a quota, gets no place of it.
     """
     _check(key)
     shared, people = quota.declared(key), quota.for_people()

@@ -31,6 +31,7 @@ LANES = [
         "transaction_postprocess",
         queues=("uploads", "transaction_postprocess"),
         people=("uploads",),  # fetched first: what a person just uploaded starts before any chunk of a backlog
+        warm="books.warming:people",
         waits_for="CPU, OCR, a model",
         processes=2,
         threads=2,  # one that reads holds a core, one document at a time a process; one that sorts waits for the model
@@ -72,6 +73,7 @@ LANES = [
         max_rss=384 * MIB,
         kill_rss=512 * MIB,  # as the lane above
         people=("agent_realtime",),
+        warm="books.warming:people",  # the model's SDK is half a second of a core, in which a person would wait
         budget=Budget(
             soft=timedelta(seconds=90),
             hard=timedelta(seconds=120),

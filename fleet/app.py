@@ -152,8 +152,21 @@ def backlog_of(entry: Entry) -> Callable[[], int]:
     Raises `DeclarationInvalid` if there is none of that name, or whatever importing its module raises.
     """
     where = elastic_of(entry).backlog
+    return cast("Callable[[], int]", _function(where, f"Entry({entry.name!r}), backlog={where!r}", " that counts"))
+
+
+def warm_of(lane: Lane) -> Callable[[], object]:
+    """The application's function that a lane's processes call before their first message; nothing where it names none.
+
+    Raises `DeclarationInvalid` if there is none of that name, or whatever importing its module raises.
+    """
+    if lane.warm is None:
+        return lambda: None
+    return _function(lane.warm, f"Lane({lane.name!r}), warm={lane.warm!r}")
+
+
+def _function(where: str, told: str, which: str = "") -> Callable[[], object]:
     name, _, function = where.partition(":")
-    told = f"Entry({entry.name!r}), backlog={where!r}"
     try:
         module = importlib.import_module(name)
     except ModuleNotFoundError as error:
@@ -162,11 +175,11 @@ def backlog_of(entry: Entry) -> Callable[[], int]:
         raise DeclarationInvalid(f"{told}: there is no module {error.name!r}.") from None
     found = getattr(module, function, None)
     if callable(found):
-        return cast("Callable[[], int]", found)
+        return cast("Callable[[], object]", found)
     known = [known for known in vars(module) if callable(getattr(module, known)) and not known.startswith("_")]
     close = get_close_matches(function, known, n=1, cutoff=0.5)
     hint = f" Did you mean {close[0]!r}?" if close else ""
-    raise DeclarationInvalid(f"{told}: {name} has no function {function!r} that counts.{hint}")
+    raise DeclarationInvalid(f"{told}: {name} has no function {function!r}{which}.{hint}")
 
 
 def janitors(app: App) -> dict[str, ModuleType]:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from fleet.app import App
+from fleet.app import App, warm_of
 from fleet.clock import clock
 from fleet.declarations import All, Entry
 from fleet.deployments import NotReadable
@@ -69,6 +69,13 @@ def _lanes(app: App) -> Iterator[str]:
         if times > 1:
             owners = ", ".join(lane.name for lane in app.lanes if queue in lane.queues)
             yield f"Queue {queue!r} is in {times} lanes ({owners}): leave it in one."
+    for lane in app.lanes:
+        try:
+            warm_of(lane)
+        except DeclarationInvalid as error:
+            yield str(error)
+        except Exception as error:  # whatever the application's module raises at its import
+            yield f"Lane({lane.name!r}): the module of its warm={lane.warm!r} cannot be imported: {error!r}."
     declared = {actor.queue_name for actor in app.actors.values()}
     for queue in sorted(served.keys() - declared):
         yield f"Lane {_owner(app, queue)!r} serves queue {queue!r}, which no actor uses: {_hint(queue, declared)}"

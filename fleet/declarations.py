@@ -100,6 +100,9 @@ class Lane:
     `people` are those of its queues whose work somebody waits for: they are fetched first, and their calls are people's
     in every quota.
 
+    `warm` names a function, as `module:function`, that each worker process calls before it takes its first message:
+    what the first job would else make somebody wait for, such as a client that loads an SDK (`fleet.workers.preload`).
+
     A process over `max_rss` bytes, `max_jobs` jobs or `max_age` is retired and replaced, one at a time; over `kill_rss`
     bytes it is killed at once, as if by the kernel. `cpus` are the processors it may run on, where the platform allows.
     """
@@ -122,6 +125,7 @@ class Lane:
     dead_kept_for: timedelta = DEAD_KEPT_FOR
     dead_kept_most: int = DEAD_KEPT_MOST
     people: tuple[str, ...] = ()
+    warm: str | None = None
 
     def __post_init__(self) -> None:
         if isinstance(self.queues, str) or not self.queues:
@@ -156,6 +160,10 @@ class Lane:
                 f"Lane({self.name!r}, max_rss={self.max_rss}, kill_rss={self.kill_rss}): a process is retired before "
                 f"it is killed, so kill_rss must be larger."
             )
+        if self.warm is not None and (not isinstance(self.warm, str) or not _FUNCTION.fullmatch(self.warm)):
+            raise DeclarationInvalid(
+                f"Lane({self.name!r}, warm={self.warm!r}): name a function, as 'books.warming:people'."
+            )
         for field, span in (("drain", self.drain), ("dead_kept_for", self.dead_kept_for), ("max_age", self.max_age)):
             if span is not None and not _above_zero(span):
                 raise DeclarationInvalid(f"Lane({self.name!r}, {field}={span}): give a time above zero.")
@@ -172,7 +180,7 @@ class All:
             raise DeclarationInvalid(f"All({self.most!r}): give 1 to {CATCH_UP_MOST} slots.")
 
 
-_BACKLOG = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
+_FUNCTION = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
 
 
 @dataclass(frozen=True)
@@ -216,7 +224,7 @@ class Elastic:
         for field, number, most in (("chunk", self.chunk, 100_000), ("cap", self.cap, ELASTIC_CHAINS_MOST)):
             if isinstance(number, bool) or not isinstance(number, int) or not 1 <= number <= most:
                 raise DeclarationInvalid(f"Elastic({field}={number!r}): give a whole number, 1 to {most}.")
-        if not isinstance(self.backlog, str) or not _BACKLOG.fullmatch(self.backlog):
+        if not isinstance(self.backlog, str) or not _FUNCTION.fullmatch(self.backlog):
             raise DeclarationInvalid(
                 f"Elastic(backlog={self.backlog!r}): name a function that counts what is left, as "
                 f"'books.categorizing:backlog'."

@@ -32,6 +32,7 @@ _HOURS = {
     "submit_approved_run": at(6, 30),
 }
 _SPREAD_MINUTES = 5  # between two messages of a kind
+LOOKS_EVERY = timedelta(seconds=0.05)  # real: who is due is seen by then
 
 
 def fill(
@@ -72,7 +73,7 @@ class Desk:
     def __init__(self, expected: Expected, *, seed: int = 0) -> None:
         self._waiting = sorted(_timed(expected, Random(f"desk {seed}")), key=lambda item: item[0])
         self.sent: dict[tuple[str, Any], datetime] = {}
-        """(actor, first argument) -> the real instant it was sent at."""
+        """(actor, first argument) -> the real instant it was sent at, or would have been if nothing had held it up."""
 
     def send_all(self) -> None:
         """Send everything at once, whatever its hour."""
@@ -82,8 +83,9 @@ class Desk:
     def act(self, now: datetime) -> None:
         """Send everything due by this night instant; what could not be sent is raised, and is due again next time."""
         while self._waiting and self._waiting[0][0] <= now:
-            _, actor, arguments = self._waiting[0]
-            self.sent.setdefault((actor, arguments[0]), clock.real_now())  # who asks again waits since the first time
+            due, actor, arguments = self._waiting[0]
+            asked = min(clock.real_now(), clock.to_real_instant(due) + LOOKS_EVERY)
+            self.sent.setdefault((actor, arguments[0]), asked)  # who asks again waits since the first time
             application.process_broker().get_actor(actor).send(*arguments)
             del self._waiting[0]
             log.info("person_asks", actor=actor)
@@ -108,6 +110,11 @@ def _while_backlogs_drain(draw: Random, share: float) -> datetime:
 
 
 def _some_time(draw: Random) -> datetime:
-    """Two in five by night, the others when offices open."""
-    first, last = (at(0, 30), at(6, 0)) if draw.random() < 0.4 else (at(6, 30), at(7, 40))
+    """Two in five by night, one in seven while the banks' answers are fetched, the others when offices open."""
+    kind = draw.random()
+    first, last = (at(6, 30), at(7, 40))
+    if kind < 0.4:
+        first, last = at(0, 30), at(6, 0)
+    elif kind < 0.4 + 1 / 7:
+        first, last = at(1, 0), at(1, 20)
     return first + draw.random() * (last - first)

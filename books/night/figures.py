@@ -62,7 +62,7 @@ def people_waited(world: World, sent: Mapping[tuple[str, Any], datetime]) -> lis
     asked_at = {f"agent_run:{row}": when for (actor, row), when in sent.items() if actor == "submit_approved_run"}
     for call in lines(world.model_log):
         run = call["run"]
-        if run in asked_at and run not in waited:
+        if run in asked_at and run not in waited and call["status"] == 200:  # a refusal is no answer
             night = timedelta(seconds=call["real"] - asked_at[run].timestamp()) * clock.rate
             seconds = max(0.0, night.total_seconds() - call["latency"])
             waited[run] = Waited(run, f"{clock.to_night(asked_at[run]).astimezone(BERLIN):%H:%M:%S}", round(seconds, 2))

@@ -21,7 +21,7 @@ from rich.live import Live
 from sqlalchemy import text
 
 from books.night import figures, judge_bank, judge_desk, judge_elastic, judge_house, judge_outside, judge_slots
-from books.night.desk import Desk, fill
+from books.night.desk import LOOKS_EVERY, Desk, fill
 from books.night.faults import Faults
 from books.night.judge_elastic import ElasticWatch
 from books.night.live import save_picture, view
@@ -45,7 +45,7 @@ from fleet.up import Fleet
 log = get_logger(__name__)
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-_LOOK_SECONDS = 0.05
+_LOOK_SECONDS = LOOKS_EVERY.total_seconds()
 _VIEW_SECONDS = 0.5
 # Real: the longest retry delay, compressed, and a killed worker's heartbeat many times over.
 _SETTLE = timedelta(seconds=90)

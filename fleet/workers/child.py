@@ -30,6 +30,7 @@ from fleet.logs import configure as configure_logs
 from fleet.logs import get_logger
 from fleet.workers.board import Board, ChildPhase
 from fleet.workers.parent import die_with_parent
+from fleet.workers.preload import preload, warm
 from fleet.workers.worker import FleetWorker
 
 log = get_logger(__name__)
@@ -88,6 +89,9 @@ def serve(app: App, lane: Lane, path: Path, *, alone: bool) -> None:
         alone=alone,
         people=lane.people,
     )
+    if not alone:  # a fork of the spare has imported, and one suspect needs no more
+        preload(app, lane)
+        warm(lane, stir)
     worker.start()
     keeper = _Keeper(board, worker, stir)
     keeper.start()

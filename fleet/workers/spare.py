@@ -12,18 +12,13 @@ comes `ended PID CODE`. It dies with its supervisor, and its forks with it.
 from __future__ import annotations
 
 import argparse
-import dis
-import importlib
-import importlib.util
 import os
 import select
 import signal
 import socket
 import sys
 import threading
-from collections.abc import Iterator
 from pathlib import Path
-from types import CodeType
 
 from fleet.app import App, load, settings
 from fleet.clock import configure as configure_clock
@@ -32,35 +27,9 @@ from fleet.logs import configure as configure_logs
 from fleet.logs import get_logger
 from fleet.workers import child
 from fleet.workers.parent import die_with_parent
+from fleet.workers.preload import preload
 
 log = get_logger(__name__)
-
-
-def imported_by(code: CodeType) -> Iterator[str]:
-    """The modules that a function imports when it runs, and what it takes from them, by their full names."""
-    module = ""
-    for instruction in dis.get_instructions(code):
-        if instruction.opname == "IMPORT_NAME":
-            module = str(instruction.argval)
-            yield module
-        elif instruction.opname == "IMPORT_FROM":
-            yield f"{module}.{instruction.argval}"
-    for constant in code.co_consts:
-        if isinstance(constant, CodeType):
-            yield from imported_by(constant)
-
-
-def preload(app: App, lane: Lane) -> None:
-    """Import what the lane's bodies will; what cannot be is left to the body, which then raises by itself."""
-    for actor in app.actors.values():
-        if actor.queue_name not in lane.queues:
-            continue
-        for name in imported_by(actor.fn.__code__) if hasattr(actor.fn, "__code__") else ():
-            try:
-                if importlib.util.find_spec(name) is not None:
-                    importlib.import_module(name)
-            except Exception as error:  # a name taken from a module is none; or its import is what is broken
-                log.debug("not_preloaded", module=name, error=repr(error))
 
 
 class _Spare:

@@ -5,7 +5,7 @@
     window    chunks at nice 19 from the opening of the window on, nobody decides
     balancer  the house as it stands
 
-With `--faults`, the last one also with something broken at 01:20, in the middle of the sync, by code put into its copy:
+With `--faults`, the last one also with something broken at 01:06, in the middle of the sync, by code put into its copy:
 
     leader    the leading beat is killed
     probe     nobody reads the queues any more
@@ -65,7 +65,7 @@ _FROM = """
 
 from datetime import datetime as _datetime, timezone as _timezone
 
-_BREAKS_AT = _datetime(2026, 3, 3, 0, 20, tzinfo=_timezone.utc)  # 01:20 in Berlin
+_BREAKS_AT = _datetime(2026, 3, 3, 0, 6, tzinfo=_timezone.utc)  # 01:06 in Berlin
 """
 _ONCE = """
 _decided = Balancing.tick

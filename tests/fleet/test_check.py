@@ -37,6 +37,16 @@ def findings(fleet: Fleet, root: Path) -> list[str]:
             "Lane 'main' serves queue 'greting', which no actor uses: Did you mean 'greetings'?",
         ),
         (
+            "[lane('main', 'greetings', warm='actors.greetings:gret')]",
+            "[]",
+            "warm='actors.greetings:gret': actors.greetings has no function 'gret'. Did you mean 'greet'?",
+        ),
+        (
+            "[lane('main', 'greetings', warm='warmth:ready')]",
+            "[]",
+            "Lane('main'), warm='warmth:ready': there is no module 'warmth'.",
+        ),
+        (
             "[lane('main', 'greetings')]",
             "[entry('a', actor='greet'), entry('a', actor='greet')]",
             "Entry 'a' is in the",

@@ -119,6 +119,7 @@ def test_a_person_waits_from_sending_to_the_first_question_that_the_model_takes_
     real = sent.timestamp()
     answered(
         world,
+        {"run": "agent_run:1", "step": "1", "real": real + 0.1, "status": 429},
         {"run": "agent_run:1", "step": "1", "real": real + 0.5, "latency": 60.0},
         {"run": "agent_run:1", "step": "2", "real": real + 9.0, "latency": 1.0},
         {"run": "agent_run:2", "step": "1", "real": real + 0.5, "latency": 6.0},

@@ -1,4 +1,4 @@
-"""The spare: what it imports beforehand, how its forks end, and what becomes of them when it does."""
+"""The spare: how its forks end, and what becomes of them when it does."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ import pytest
 from fleet.declarations import Lane
 from fleet.workers.board import Board
 from fleet.workers.forks import Spare, SpareGone
-from fleet.workers.spare import imported_by
 from tests.waiting import wait_until
 from tests.workers.conftest import APP, Running
 
@@ -24,20 +23,6 @@ Supervise = Callable[..., Running]
 def spare_of(lane: Running) -> psutil.Process | None:
     below = psutil.Process(lane.process.pid).children()
     return next((child for child in below if "fleet.workers.spare" in child.cmdline()), None)
-
-
-def test_what_a_body_imports_is_found_also_in_what_it_defines() -> None:
-    def body() -> None:
-        import json
-        from xml.dom import minidom, pulldom
-
-        def inner() -> None:
-            import email.message as _message  # noqa: F401
-
-        print(json, minidom, pulldom, inner)
-
-    found = set(imported_by(body.__code__))
-    assert {"json", "xml.dom", "xml.dom.minidom", "xml.dom.pulldom", "email.message"} <= found
 
 
 def test_a_job_whose_process_was_killed_runs_again_in_a_fork_at_once(supervise: Supervise) -> None:
