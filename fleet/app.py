@@ -14,7 +14,7 @@ import importlib.util
 import pkgutil
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from difflib import get_close_matches
 from functools import cache
@@ -58,6 +58,11 @@ class App:
             if lane.name == name:
                 return lane
         raise NotDeclared("lane", name, (lane.name for lane in self.lanes))
+
+    def lane_here(self, name: str) -> Lane:
+        """The same as this process's settings have it run: with their `drain`, if they name one."""
+        declared, drain = self.lane(name), settings().drain
+        return declared if drain is None else replace(declared, drain=drain)
 
     def entry(self, name: str) -> Entry:
         """The entry of this name, or `NotDeclared`."""

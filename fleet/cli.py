@@ -99,7 +99,7 @@ def work(lane: Annotated[str, typer.Argument(help="The lane to serve.")]) -> Non
         _configure(configured, follow_parent=True)
         Loading(_root, lane, configured).wait(error)
         return
-    Supervisor(app, app.lane(lane)).run()
+    Supervisor(app, app.lane_here(lane)).run()
 
 
 @cli.command()
@@ -241,7 +241,7 @@ def drain(
     from fleet.workers import draining
     from fleet.workers.presence import present
 
-    declared = _start().lane(lane)
+    declared = _start().lane_here(lane)
     broker = application.process_broker()
     require_redis(broker.client)
     done = draining.drain(present(broker.client, broker.namespace), declared.name)

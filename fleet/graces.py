@@ -16,8 +16,10 @@ from typing import Any
 from fleet.app import App
 from fleet.declarations import PAST_DRAIN, ZERO, Lane
 from fleet.deployments import deployments, services
+from fleet.settings import plain_duration
 
 _POD_GRACE = timedelta(seconds=30)  # Kubernetes' own where none is given
+_DRAIN = "FLEET_DRAIN"
 _UNITS = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
 
 
@@ -30,6 +32,7 @@ class Grace:
     lane: str
     given: timedelta
     slept: timedelta = ZERO
+    drain: timedelta | None = None  # what the container's FLEET_DRAIN says in place of the lane's
 
 
 def graces(app: App) -> Iterator[str]:
@@ -44,18 +47,20 @@ def graces(app: App) -> Iterator[str]:
 
 
 def _too_short(grace: Grace, lane: Lane) -> Iterator[str]:
-    needed = grace.slept + lane.drain + PAST_DRAIN
+    drain = grace.drain or lane.drain
+    needed = grace.slept + drain + PAST_DRAIN
     if grace.given < needed:
         before = f"its preStop {grace.slept}, " if grace.slept else ""
         yield (
             f"{grace.where}: {grace.field} {grace.given} is shorter than lane {lane.name!r} needs to drain "
-            f"({before}{lane.drain} and {PAST_DRAIN}): give {needed} or more."
+            f"({before}{drain} and {PAST_DRAIN}): give {needed} or more."
         )
 
 
 def _compose(root: Path) -> Iterator[Grace]:
     for where, lane, body in services(root):
-        yield Grace(where, "stop_grace_period", lane, _docker_duration(body.get("stop_grace_period", "10s")))
+        given = _docker_duration(body.get("stop_grace_period", "10s"))
+        yield Grace(where, "stop_grace_period", lane, given, drain=_drain(body.get("environment")))
 
 
 def _kubernetes(root: Path) -> Iterator[Grace]:
@@ -63,12 +68,26 @@ def _kubernetes(root: Path) -> Iterator[Grace]:
         if one.declares or "terminationGracePeriodSeconds" in one.pod:
             given = one.pod.get("terminationGracePeriodSeconds")
             seconds = _POD_GRACE if given is None else timedelta(seconds=given)
-            yield Grace(one.where, "terminationGracePeriodSeconds", one.lane, seconds, _slept(one.whole))
+            drain = _drain(one.container.get("env"))
+            yield Grace(one.where, "terminationGracePeriodSeconds", one.lane, seconds, _slept(one.whole), drain)
 
 
 def _slept(container: Mapping[str, Any]) -> timedelta:
     stop = (container.get("lifecycle") or {}).get("preStop") or {}
     return timedelta(seconds=(stop.get("sleep") or {}).get("seconds", 0))
+
+
+def _drain(environment: Any) -> timedelta | None:
+    """What it says of `FLEET_DRAIN`: Kubernetes' list of names and values, Compose's mapping or its list of lines."""
+    if isinstance(environment, Mapping):
+        told = dict(environment)
+    else:
+        pairs = [
+            (one.get("name"), one.get("value")) if isinstance(one, Mapping) else str(one).partition("=")[::2]
+            for one in environment or ()
+        ]
+        told = dict(pairs)
+    return plain_duration(str(told.get(_DRAIN, "")))
 
 
 def _docker_duration(text: str) -> timedelta:

@@ -24,6 +24,12 @@ _PLAIN = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|)")
 _UNITS = {"ms": 0.001, "s": 1.0, "": 1.0, "m": 60.0, "h": 3600.0}
 
 
+def plain_duration(text: str) -> timedelta | None:
+    """`6s`, `500ms`, `1m`, `2h` or a number of seconds; None if it is none of these."""
+    plain = _PLAIN.fullmatch(text.strip())
+    return timedelta(seconds=float(plain[1]) * _UNITS[plain[2]]) if plain else None
+
+
 class Settings(BaseSettings):
     """Everything the engine takes from the environment; frozen once read."""
 
@@ -52,6 +58,9 @@ class Settings(BaseSettings):
 
     lost_after: timedelta = timedelta(seconds=30)
     """How long a worker process must be silent before others take it for dead."""
+
+    drain: timedelta | None = None
+    """What running jobs get after SIGTERM in place of their lane's `drain`, such as where an autoscaler takes pods."""
 
     parent: int | None = None
     """Whoever starts a process and wants it to end with him puts his process id here."""
@@ -105,14 +114,12 @@ class Settings(BaseSettings):
     def _keys(cls, value: Any) -> Any:
         return tuple(filter(None, map(str.strip, value.split(",")))) if isinstance(value, str) else value
 
-    @field_validator("leader_ttl", "leader_renewal", "lost_after", mode="wrap")
+    @field_validator("leader_ttl", "leader_renewal", "lost_after", "drain", mode="wrap")
     @classmethod
     def _duration(cls, value: Any, handler: ValidatorFunctionWrapHandler) -> timedelta:
-        plain = _PLAIN.fullmatch(value.strip()) if isinstance(value, str) else None
         try:
-            duration: timedelta = handler(
-                timedelta(seconds=float(plain[1]) * _UNITS[plain[2]]) if plain else value,
-            )
+            plain = plain_duration(value) if isinstance(value, str) else None
+            duration: timedelta = handler(value if plain is None else plain)
         except (ValidationError, OverflowError):
             raise ValueError(f"{value!r} is no duration; write 6s, 500ms, 1m or PT6S") from None
         return duration
@@ -129,6 +136,13 @@ class Settings(BaseSettings):
     def _longer_than_beats(cls, value: timedelta) -> timedelta:
         if value < timedelta(seconds=3):
             raise ValueError("give at least PT3S: a worker beats once a second, and one late beat is no death")
+        return value
+
+    @field_validator("drain")
+    @classmethod
+    def _some_time(cls, value: timedelta | None) -> timedelta | None:
+        if value is not None and value <= timedelta(0):
+            raise ValueError("give a time above zero, or leave it out: then each lane's own drain holds")
         return value
 
     @field_validator("redis_url")

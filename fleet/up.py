@@ -87,7 +87,7 @@ class Fleet:
     def _stop(self, names: list[str]) -> None:
         for name in names:
             self._processes[name].terminate()
-        longest = max((lane.drain for lane in self._app.lanes), default=timedelta(0))
+        longest = max((self._app.lane_here(lane.name).drain for lane in self._app.lanes), default=timedelta(0))
         ends = time.monotonic() + (longest + PAST_DRAIN).total_seconds()
         for name in names:
             process = self._processes.pop(name)

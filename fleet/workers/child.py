@@ -166,7 +166,7 @@ def main() -> None:
     configured = settings()
     configure_logs(configured.log_format, configured.log_level)
     configure_clock(configured)
-    lane = app.lane(arguments.lane)
+    lane = app.lane_here(arguments.lane)
     take_place(lane)
     serve(app, lane, arguments.board, alone=False)
     sys.stdout.flush()  # what jobs printed; `os._exit` would drop it

@@ -111,7 +111,7 @@ def main() -> None:
     configured = settings()
     configure_logs(configured.log_format, configured.log_level)
     configure_clock(configured)
-    lane = app.lane(arguments.lane)
+    lane = app.lane_here(arguments.lane)
     child.take_place(lane)
     preload(app, lane)
     signal.signal(signal.SIGINT, signal.SIG_IGN)

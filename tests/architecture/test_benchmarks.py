@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import importlib.util
 import json
 import xml.etree.ElementTree
 from pathlib import Path
@@ -114,6 +115,8 @@ def test_what_is_claimed_stands_where_it_is_said_to_and_has_a_line(one: Stated) 
     kind, _, name = one.line.rpartition(":")
     if kind == "test":
         assert (ROOT / name).exists()
+    elif kind == "module":
+        assert importlib.util.find_spec(name) is not None
     elif kind == "make":
         assert f"\n{name}:" in (ROOT / "Makefile").read_text()
     else:

@@ -2,7 +2,7 @@
 
 Not here: those of `docs/scaling.md`, which says itself what printed them and what is reckoned.
 `words` stand in the file as they are here. `line` is one of `make bench`, `peers:` one of `make bench-peers`, `test:` a
-test, `make:` a command.
+test, `make:` a command, `module:` a benchmark that takes too long for `make bench`.
 """
 
 from __future__ import annotations

@@ -136,6 +136,7 @@ def _stated() -> Iterator[str]:
             "": f'`make bench BENCH_ARGS="--only {what}"`' if what != NO_LINE else "by hand, once; no line repeats it",
             "peers": f'`make bench-peers BENCH_ARGS="--only {what}"`',
             "make": f"`make {what}`",
+            "module": f"`python -m {what}`",
             "test": f"[`{what}`](../{what})",
         }[where]
         address = one.file.removeprefix("docs/") if one.file.startswith("docs/") else f"../{one.file}"

@@ -10,7 +10,7 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.benchmarks.contest import Aim, Claim, Contender, Figures, Pair
+from tests.benchmarks.contest import STOCK, Aim, Claim, Contender, Figures, Pair
 from tests.benchmarks.peers import stage as peers
 from tests.benchmarks.peers.measures import MEASURES, Measure
 from tests.benchmarks.stage import Stage
@@ -22,9 +22,18 @@ _AIMS = {
 }
 
 
+_ONE_POOL = Contender("stock, one pool", "stock")
+_STOCK = {STOCK: peers.STOCK, _ONE_POOL: peers.STOCK_ONE_POOL}
+
+
+def _pairs(name: str) -> tuple[Pair, ...]:
+    beside = Pair(aims=_AIMS[name])
+    return (beside, Pair(other=_ONE_POOL)) if name == "flood" else (beside,)
+
+
 def _measured(measure: Measure) -> Callable[[Stage, Contender], Figures]:
     def once(stage: Stage, contender: Contender) -> Figures:
-        peer = peers.OURS if contender.kind == "ours" else peers.STOCK
+        peer = peers.OURS if contender.kind == "ours" else _STOCK[contender]
         with (
             tempfile.TemporaryDirectory(prefix="fleet-promises-") as folder,
             peers.running(peer, stage.redis_url, Path(folder)) as run,
@@ -36,7 +45,5 @@ def _measured(measure: Measure) -> Callable[[Stage, Contender], Figures]:
 
 
 CLAIMS = tuple(
-    Claim(one.name, one.work, _measured(one), (Pair(aims=_AIMS[one.name]),), once=one.once)
-    for one in MEASURES
-    if one.name in _AIMS
+    Claim(one.name, one.work, _measured(one), _pairs(one.name), once=one.once) for one in MEASURES if one.name in _AIMS
 )

@@ -12,6 +12,10 @@ import pytest
 import yaml
 
 from config.lanes import LANES
+from fleet import app as application
+from fleet.declarations import PAST_DRAIN
+from fleet.settings import plain_duration
+from tests.conftest import ROOT
 from tests.deploy.kubernetes import NO_KUBECTL, lanes, of_kind
 
 pytestmark = pytest.mark.skipif(NO_KUBECTL is not None, reason=NO_KUBECTL or "")
@@ -50,8 +54,17 @@ def test_it_scales_down_one_pod_at_a_time_after_ten_quiet_minutes() -> None:
         assert down["stabilizationWindowSeconds"] >= 600, lane
         (policy,) = down["policies"]
         assert (policy["type"], policy["value"]) == ("Pods", 1)
-        grace = lanes()[lane].pod["terminationGracePeriodSeconds"]
-        assert policy["periodSeconds"] > grace, "one pod has drained before the next is told to"
+        assert policy["periodSeconds"] >= 300, lane
+
+
+def test_scaling_down_lets_every_job_end_within_its_budgets() -> None:
+    app = application.load(ROOT)
+    for lane in scaled():
+        (drain,) = [one["value"] for one in lanes()[lane].container["env"] if one["name"] == "FLEET_DRAIN"]
+        budgets = [actor.budget for actor in app.actors.values() if actor.queue_name in app.lane(lane).queues]
+        longest = max(budget.hard for budget in [app.lane(lane).budget, *budgets] if budget is not None)
+        assert (given := plain_duration(drain)) is not None and given >= longest, lane
+        assert lanes()[lane].left_for_the_drain >= given + PAST_DRAIN, lane
 
 
 def test_a_reading_that_is_missing_is_an_error_and_keeps_the_pods_that_run() -> None:

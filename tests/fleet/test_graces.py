@@ -40,6 +40,11 @@ def write(root: Path, text: str, name: str = "base/lane.yaml") -> None:
     [
         ("terminationGracePeriodSeconds: 44", "", "give 0:00:45 or more"),
         ("", "", "terminationGracePeriodSeconds 0:00:30 is shorter"),
+        (
+            "terminationGracePeriodSeconds: 134",
+            "env: [{name: FLEET_DRAIN, value: 2m}]",
+            "(0:02:00 and 0:00:15): give 0:02:15 or more",
+        ),
         ("terminationGracePeriodSeconds: 49", "lifecycle: {preStop: {sleep: {seconds: 5}}}", "give 0:00:50 or more"),
     ],
 )
@@ -58,6 +63,15 @@ def test_a_pod_with_time_for_its_pause_and_its_drain_is_not(fleet: Fleet, write_
     stop = "lifecycle: {preStop: {sleep: {seconds: 5}}}"
     write(root, DEPLOYMENT.format(grace="terminationGracePeriodSeconds: 50", stop=stop))
     assert findings(fleet, root) == []
+
+
+@pytest.mark.parametrize("told", ["{FLEET_DRAIN: 2m}", "[FLEET_DRAIN=2m, FLEET_LOG_FORMAT]"])
+def test_a_service_with_a_drain_of_its_own_is_held_against_that(fleet: Fleet, write_app: WriteApp, told: str) -> None:
+    root = write_app()
+    for grace, found in (("134s", 1), ("135s", 0)):
+        service = f"{{command: fleet work main, stop_grace_period: {grace}, environment: {told}}}"
+        (root / "docker-compose.yml").write_text(f"services: {{main: {service}}}")
+        assert len(findings(fleet, root)) == found
 
 
 def test_a_patch_that_shortens_the_grace_is_found_in_its_own_file(fleet: Fleet, write_app: WriteApp) -> None:

@@ -61,6 +61,8 @@ def test_a_duration_is_read_as_iso_8601_by_the_clock_or_as_a_number_and_a_unit(
         ("FLEET_LEADER_RENEWAL", "0"),
         ("FLEET_LEADER_RENEWAL", "-PT2S"),
         ("FLEET_LOST_AFTER", "2s"),
+        ("FLEET_DRAIN", "0s"),
+        ("FLEET_DRAIN", "for ever"),
         ("FLEET_LOG_FORMAT", "xml"),
         ("FLEET_LOG_LEVEL", "LOUD"),
         ("FLEET_REDIS_URL", "host:6379"),

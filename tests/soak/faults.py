@@ -15,11 +15,12 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from datetime import timedelta
 from typing import Any
 
 import psutil
+import redis
 
 from fleet import balance_by_hand, wire
 from fleet.broker import keys
@@ -27,7 +28,7 @@ from fleet.clock import clock
 from fleet.window import window
 from fleet.workers.presence import present
 from tests.soak.house import TICK
-from tests.soak.processes import Stage
+from tests.soak.processes import LOST_AFTER, Stage
 
 Fault = Callable[["Faults"], None]
 _BACK_SECONDS = 60.0  # a lane that has not come back by then is left to the others' judgement
@@ -87,6 +88,14 @@ class Faults:
     def stop_leader(self) -> None:
         self._stop_for(self._leader(), 3, 10)
 
+    def lose_lane(self) -> None:
+        """All processes of a lane stand still until others take them for dead; then they wake, and are fenced."""
+        supervisor = self._named("lane")
+        with ExitStack() as stopped:
+            for process in (supervisor, *supervisor.children(recursive=True)):
+                stopped.enter_context(_stopped(process))
+            time.sleep(LOST_AFTER.total_seconds() + self._dice.uniform(2, 6))
+
     def recycle_lane(self) -> None:
         self._named("lane").send_signal(signal.SIGHUP)
 
@@ -103,6 +112,15 @@ class Faults:
             time.sleep(self._dice.uniform(1, 6))
         finally:
             self._stage.redis.signal(signal.SIGCONT)
+
+    def refuse_writes(self) -> None:
+        """Redis has no memory left: it answers, and takes nothing new."""
+        with redis.Redis.from_url(self._stage.redis.url) as client:
+            client.config_set("maxmemory", 1)
+            try:
+                time.sleep(self._dice.uniform(0.5, 4))
+            finally:
+                client.config_set("maxmemory", 0)
 
     def kill_postgres(self) -> None:
         try:
@@ -172,6 +190,9 @@ class Faults:
     def overrun(self) -> None:
         self._send("overrun", 12.0)
 
+    def eat_memory(self) -> None:
+        self._send("eat_memory")
+
     # People.
 
     def rolling_restart(self) -> None:
@@ -187,6 +208,17 @@ class Faults:
                 with suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGTERM)
                     self._hosts.until_back(name, pid, _BACK_SECONDS)
+
+    def deploy_broken_code(self) -> None:
+        """A release that cannot be imported reaches a lane, which is told to replace its processes; it is mended."""
+        supervisor = self._named("lane")
+        self._stage.house.break_code()
+        try:
+            with suppress(psutil.NoSuchProcess):
+                supervisor.send_signal(signal.SIGHUP)
+            time.sleep(self._dice.uniform(1, 6))
+        finally:
+            self._stage.house.mend_code()
 
     def drain_by_hand(self) -> None:
         lane = self._dice.choice([lane.name for lane in self._hosts.app.lanes])
@@ -281,13 +313,14 @@ def _stopped(process: psutil.Process) -> Iterator[None]:
 
 ALL: tuple[Fault, ...] = (
     *(Faults.kill_worker, Faults.kill_worker, Faults.stop_worker, Faults.kill_spare),
-    *(Faults.kill_supervisor, Faults.stop_supervisor, Faults.recycle_lane),
+    *(Faults.kill_supervisor, Faults.stop_supervisor, Faults.lose_lane, Faults.recycle_lane),
     *(Faults.kill_leader, Faults.kill_beat, Faults.stop_leader),
-    *(Faults.kill_redis, Faults.stop_redis, Faults.kill_postgres),
+    *(Faults.kill_redis, Faults.stop_redis, Faults.refuse_writes, Faults.kill_postgres),
     *(Faults.partition, Faults.delay, Faults.cut_connections),
     *(Faults.lose_reply, Faults.lose_reply, Faults.lose_request, Faults.hold_back),
     *(Faults.skew_clocks, Faults.freeze_readings, Faults.stop_the_world, Faults.stop_the_world),
-    *(Faults.poison, Faults.hold_the_gil, Faults.overrun),
-    *(Faults.rolling_restart, Faults.deploy_schedule, Faults.drain_by_hand, Faults.requeue_by_hand),
+    *(Faults.poison, Faults.hold_the_gil, Faults.overrun, Faults.eat_memory),
+    *(Faults.rolling_restart, Faults.deploy_schedule, Faults.deploy_broken_code),
+    *(Faults.drain_by_hand, Faults.requeue_by_hand),
     *(Faults.pause_and_resume, Faults.fire_by_hand, Faults.balancer_off_and_on, Faults.hold_elastic),
 )

@@ -29,7 +29,15 @@ class House:
             own = folder / "config" / name
             own.rename(own.with_stem(f"{own.stem}_of_books"))
             shutil.copy(_MORE / name, own)
+        self._broken = folder / "actors" / "broken.py"
         self.change_schedule()
+
+    def break_code(self) -> None:
+        """Lay down a module of actors that cannot be imported."""
+        self._broken.write_text("import a_package_that_nobody_installed\n")
+
+    def mend_code(self) -> None:
+        self._broken.unlink(missing_ok=True)
 
     def change_schedule(self) -> str:
         """Write the schedule of the next release; its cron of the soak's entry."""

@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 
 import psutil
@@ -36,6 +37,7 @@ from tests.soak.house import House
 
 FAR = ("transaction_sync", "agent_batch", "soak")
 NAMESPACE = "soak"
+LOST_AFTER = timedelta(seconds=8)  # not the default of 30: so that a night of minutes sees workers taken for dead
 
 
 class Hosts:
@@ -160,6 +162,7 @@ def stage(plan: Plan, house: House) -> Iterator[Stage]:
             FLEET_DATABASE_URL=postgres.url,
             FLEET_NAMESPACE=NAMESPACE,
             FLEET_LOG_FORMAT="json",
+            FLEET_LOST_AFTER=f"{LOST_AFTER.total_seconds()}s",
             SOAK_JOURNAL=str(folder / "tally"),
         )
         world = running.enter_context(sandbox(folder / "world", seed=plan.seed, accounts=ACCOUNTS, environment=night))

@@ -177,3 +177,18 @@ def test_children_and_beats_are_not_told(supervise: Supervise, redis_client: red
     wait_until(lambda: any(report.kind == "worker" for report in present(redis_client, namespace)), 30)
     done = drain(present(redis_client, namespace), "jobs")
     assert [process.pid for process in done.signalled] == [lane.process.pid]
+
+
+def test_a_drain_that_the_settings_name_holds_in_place_of_the_lanes(supervise: Supervise) -> None:
+    lane = supervise(TEST_DRAIN="0.2", FLEET_DRAIN="30s")
+    lane.ready(1)
+    lane.send("long")
+    wait_until(lambda: lane.events("begin"), 20)
+    lane.process.terminate()
+    wait_until(lambda: lane.logged("lane_draining"), 10)
+    with pytest.raises(subprocess.TimeoutExpired):
+        lane.process.wait(1.5)  # the lane's own drain is long over
+    lane.gate.touch()
+    assert lane.process.wait(20) == 0
+    assert [len(lane.events(event)) for event in ("begin", "end")] == [1, 1]
+    assert not lane.logged("drain_cut")

@@ -87,9 +87,12 @@ def _sleepers(run: Run) -> Figures:
 
 
 def _flood(run: Run) -> Figures:
-    """The start wait of one queue while another is flooded, each served by a process of its own."""
-    run.workers(1, 8, "people")
-    run.workers(1, 2, "batch")
+    """The start wait of one queue while another is flooded, each served by a process of its own, or all by one."""
+    if run.contender.one_pool:
+        run.workers(1, 10, "people", "batch")
+    else:
+        run.workers(1, 8, "people")
+        run.workers(1, 2, "batch")
     run.ask("trickle", "people", 5, 0.1)
     run.ask("fill", "batch", "burn", 2000, "[0.02]")
     before = len(run.notes("latencies"))

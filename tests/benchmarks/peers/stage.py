@@ -32,7 +32,8 @@ class Contender:
     `stated` says what of its settings is not the library's default, and why; it is printed beside the figures. One
     without threads gets a process a thread, eight at most. `entry_seconds` is the shortest time between two slots of an
     entry that it can have; `by_clock` says that slots are the clock's, and not counted from the last run (taskiq counts
-    so, but looks at whole seconds alone). It is measured in what begins with `only`.
+    so, but looks at whole seconds alone). It is measured in what begins with `only`. `one_pool` says that one process
+    has all queues, where others have a process each.
     """
 
     label: str
@@ -44,6 +45,7 @@ class Contender:
     entry_seconds: int = 1
     by_clock: bool = True
     only: str = ""
+    one_pool: bool = False
 
     @property
     def python(self) -> str:
@@ -79,6 +81,14 @@ STOCK_256 = Contender(
     "dramatiq_peer.py",
     settings={"BENCH_KIND": "stock", "dramatiq_queue_prefetch": "256", "BENCH_CONNECTIONS": "512"},
     stated="its best known: the prefetch doubles its drain, and 200 threads want more than redis-py's 100 connections",
+)
+STOCK_ONE_POOL = Contender(
+    "dramatiq, one pool",
+    "dramatiq_peer.py",
+    settings={"BENCH_KIND": "stock"},
+    stated="what its command line starts where no queue is named: each process has every queue",
+    only="flood",
+    one_pool=True,
 )
 PEERS = (
     Contender(
@@ -123,7 +133,7 @@ PEERS = (
         "saq", "saq_peer.py", "saq", stated="`concurrency` is the threads; `timeout=600` a job, as 10 s would cut some"
     ),
 )
-CONTENDERS = (OURS, OURS_WHOLE, STOCK, STOCK_256, *PEERS)
+CONTENDERS = (OURS, OURS_WHOLE, STOCK, STOCK_256, STOCK_ONE_POOL, *PEERS)
 
 
 class Failed(Exception):
@@ -176,10 +186,14 @@ class Run:
         self._running.append(process)
         return process
 
-    def workers(self, processes: int, threads: int, queue: str = "bench") -> list[subprocess.Popen[bytes]]:
-        """Worker processes, ready: each was seen to do a job. A library without threads gets a process a thread."""
+    def workers(self, processes: int, threads: int, *queues: str) -> list[subprocess.Popen[bytes]]:
+        """Worker processes of queues (`bench`), ready: each was seen to do a job of the first.
+
+        A library without threads gets a process a thread.
+        """
+        queue, *others = queues or ("bench",)
         count = processes if self.contender.has_threads else processes * min(threads, 8)
-        started = [self.start("worker", threads, queue) for _ in range(count)]
+        started = [self.start("worker", threads, queue, *others) for _ in range(count)]
         wanted, known, ends = self.done(), set(self.notes("pids")), time.monotonic() + _BEGIN_WITHIN
         while len(set(self.notes("pids")) - known) < count:  # by their own word, since one may do what is sent for all
             if time.monotonic() > ends:

@@ -16,6 +16,7 @@ LANES = [
         waits_for="nobody",
         processes=2,
         threads=4,
+        kill_rss=512 << 20,
         budget=Budget(timedelta(seconds=20), timedelta(seconds=30), because="its jobs take a moment each"),
         retry=Retry(attempts=20, first=timedelta(seconds=30), longest=timedelta(minutes=5)),
         drain=timedelta(seconds=10),

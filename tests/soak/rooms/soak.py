@@ -42,6 +42,15 @@ def poison() -> None:
 
 
 @soak.actor(budget=HARD)
+def eat_memory() -> None:
+    """Take memory until the process is over its lane's `kill_rss`."""
+    eaten = []
+    while True:
+        eaten.append(b"x" * (16 << 20))
+        time.sleep(0.05)
+
+
+@soak.actor(budget=HARD)
 def hold_the_gil(seconds: int) -> None:
     """Sleep in C and let no other thread of the process run."""
     ctypes.PyDLL(None).sleep(seconds)
