@@ -32,7 +32,7 @@ _HOURS = {
     "submit_approved_run": at(6, 30),
 }
 _SPREAD_MINUTES = 5  # between two messages of a kind
-LOOKS_EVERY = timedelta(seconds=0.05)  # real: who is due is seen by then
+LOOKS_EVERY = timedelta(seconds=0.01)  # real: who is due is seen by then
 
 
 def fill(
