@@ -1,10 +1,11 @@
 """What nights are compared by: how long people waited, how long the sync took, what was left at the deadline.
 
-All spans are night time. A person's wait is from sending to the moment the model, by its own journal, began to answer
-the first question of their run: queue, worker, database and the provider's own queue included. An upload's is from
-sending to the moment its row was claimed, by the row; a row that was claimed again says only its last, and is left out.
-In a night that is too fast for its machine they wait behind the evening's batch, which is people's as well. The sync's
-makespan is that of its last account, which the bank's weather may have sent to a retry or two; so its p95 stands by it.
+All spans are night time. A person's wait is from when they sent, or would have, had a server that stands still not held
+them up, to the moment the model, by its own journal, began to answer the first question of their run; a refusal is no
+answer. Queue, worker, database and the provider's own queue are included. An upload's is from sending to the moment its
+row was claimed, by the row; a row that was claimed again says only its last, and is left out. In a night that is too
+fast for its machine they wait behind the evening's batch, which is people's as well. The sync's makespan is that of its
+last account, which the bank's weather may have sent to a retry or two; so its p95 stands by it.
 """
 
 from __future__ import annotations

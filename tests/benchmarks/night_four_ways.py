@@ -15,10 +15,11 @@ With `--faults`, the last one also with something broken at 01:06, in the middle
     frozen    every reading from then on repeats the last one under a fresh stamp
 
 What they must not be is worse than `static`; of what stops everybody, as Redis does, than `static` with the same (say
-`static+redis`). Each is the house's own tree, copied, with its lanes and schedule changed,
-and played by `python -m books.night` without crashes; so whatever is compared ran in real processes on real servers.
-"Nobody decides" is a balancer that is switched off: the cron minute's level is what runs, with chunks as small as the
-balancer's. The figures are night time; their ratios are against `static`, and above 1 is worse.
+`static+redis`). Each is the house's own tree, copied, with its lanes and schedule changed, and played by `python -m
+books.night` without crashes; so whatever is compared ran in real processes on real servers. "Nobody decides" is a
+balancer that is switched off: the cron minute's level is what runs, with chunks as small as the balancer's. The figures
+are night time; their ratios are against `static`, and above 1 is worse. Of each night it is told who waited longest,
+and when they came; the people of all seeds are pooled below the table. Every second seed is played in the other order.
 
 Not guaranteed: the same figures twice. Only what is drawn is the same; how long it took is this machine's doing, and a
 night played 120 times as fast turns 10 ms of the machine into a second. So it wants the machine to itself; what else
