@@ -6,6 +6,7 @@ work from people beside the schedule's.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from datetime import date, datetime, timedelta
 from pathlib import Path
@@ -32,6 +33,7 @@ _HOURS = {
     "submit_approved_run": at(6, 30),
 }
 _SPREAD_MINUTES = 5  # between two messages of a kind
+PEOPLE = "people.jsonl"  # in a night's folder: what people sent, and when
 LOOKS_EVERY = timedelta(seconds=0.01)  # real: who is due is seen by then
 
 
@@ -68,9 +70,10 @@ def fill(
 
 
 class Desk:
-    """Sends each message when its hour has come."""
+    """Sends each message when its hour has come; with a `journal`, writes a line of JSON of each there."""
 
-    def __init__(self, expected: Expected, *, seed: int = 0) -> None:
+    def __init__(self, expected: Expected, *, seed: int = 0, journal: Path | None = None) -> None:
+        self._journal = journal
         self._waiting = sorted(_timed(expected, Random(f"desk {seed}")), key=lambda item: item[0])
         self.sent: dict[tuple[str, Any], datetime] = {}
         """(actor, first argument) -> the real instant it was sent at, or would have been if nothing had held it up."""
@@ -89,6 +92,13 @@ class Desk:
             application.process_broker().get_actor(actor).send(*arguments)
             del self._waiting[0]
             log.info("person_asks", actor=actor)
+            self._note(actor, arguments[0])
+
+    def _note(self, actor: str, about: Any) -> None:
+        if self._journal is not None:
+            line = {"actor": actor, "about": about, "real": self.sent[actor, about].timestamp()}
+            with self._journal.open("a") as journal:
+                journal.write(json.dumps(line) + "\n")
 
 
 def _timed(expected: Expected, draw: Random) -> Iterator[tuple[datetime, str, tuple[Any, ...]]]:

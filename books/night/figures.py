@@ -11,7 +11,8 @@ last account, which the bank's weather may have sent to a retry or two; so its p
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 from sqlalchemy import func, select
@@ -22,7 +23,6 @@ from books.night.judge_elastic import ElasticWatch
 from books.night.logs import lines
 from books.night.plan import EVENING, at
 from books.night.report import Waited
-from books.night.world import World
 from books.seeding import Expected
 from fleet.app import App
 from fleet.clock import clock
@@ -57,17 +57,22 @@ def of(
     return found | {f"left_at_deadline.{name}": float(left) for name, left in watch.at_deadline.items()}
 
 
-def people_waited(world: World, sent: Mapping[tuple[str, Any], datetime]) -> list[Waited]:
+def people_waited(model_log: Path, sent: Mapping[tuple[str, Any], datetime]) -> list[Waited]:
     """Each person whose run the model was asked about, who waited longest first."""
     waited: dict[str, Waited] = {}
     asked_at = {f"agent_run:{row}": when for (actor, row), when in sent.items() if actor == "submit_approved_run"}
-    for call in lines(world.model_log):
+    for call in lines(model_log):
         run = call["run"]
         if run in asked_at and run not in waited and call["status"] == 200:  # a refusal is no answer
             night = timedelta(seconds=call["real"] - asked_at[run].timestamp()) * clock.rate
             seconds = max(0.0, night.total_seconds() - call["latency"])
             waited[run] = Waited(run, f"{clock.to_night(asked_at[run]).astimezone(BERLIN):%H:%M:%S}", round(seconds, 2))
     return sorted(waited.values(), key=lambda one: -one.seconds)
+
+
+def sent_by(people: Path) -> dict[tuple[str, Any], datetime]:
+    """What a desk's journal says was sent: actor and first argument to the real instant."""
+    return {(line["actor"], line["about"]): datetime.fromtimestamp(line["real"], UTC) for line in lines(people)}
 
 
 def _uploads_waited(sent: Mapping[tuple[str, Any], datetime]) -> list[float]:

@@ -22,7 +22,7 @@ from rich.live import Live
 from sqlalchemy import text
 
 from books.night import figures, judge_bank, judge_desk, judge_elastic, judge_house, judge_outside, judge_slots
-from books.night.desk import LOOKS_EVERY, Desk, fill
+from books.night.desk import LOOKS_EVERY, PEOPLE, Desk, fill
 from books.night.faults import Faults
 from books.night.judge_elastic import ElasticWatch
 from books.night.live import save_picture, view
@@ -126,7 +126,8 @@ class _Night:
         self._fleet = Fleet(app, plan.folder / "logs", environment={}, beats=2)
         self._faults = Faults(plan, self._fleet, self._broker)
         self._died: dict[str, int] = {}
-        self._desk, self._elastic = Desk(expected, seed=plan.seed), ElasticWatch(app, self._broker)
+        self._desk = Desk(expected, seed=plan.seed, journal=plan.folder / PEOPLE)
+        self._elastic = ElasticWatch(app, self._broker)
 
     def play(self, picture: Path | None) -> Report:
         self._fleet.start_lanes()
@@ -195,7 +196,7 @@ class _Night:
         report.lines += judge_desk.judge(self._world, self._expected)
         report.lines += judge_outside.judge(self._world, self._expected, self._faults.charges_cut)
         report.lines += judge_elastic.judge(self._app, self._plan, self._broker, self._world, self._elastic)
-        report.people = figures.people_waited(self._world, self._desk.sent)
+        report.people = figures.people_waited(self._world.model_log, self._desk.sent)
         report.figures = figures.of(self._app, report.people, self._expected, self._desk.sent, self._elastic)
         report.lines += judge_house.judge(self._app, self._plan, self._broker, self._faults.killed, self._died)
         return report

@@ -76,8 +76,9 @@ def _tick(self):
     import os, pathlib, signal, time
 
     once = pathlib.Path(__file__).parent / "broken"
-    if clock.now() >= _BREAKS_AT and not once.exists():
+    if clock.now() >= _BREAKS_AT - timedelta(minutes=1) and not once.exists():
         once.touch()
+        time.sleep(max(0.0, clock.to_real(_BREAKS_AT - clock.now()).total_seconds()))
         %s
     _decided(self)
 

@@ -134,7 +134,9 @@ def test_settings_are_ones_that_are_read_and_secrets_are_only_referred_to() -> N
     }
     for load in workloads():
         assert set(settings_of(load)) <= known | {"FLEET_SECRETS_DIR"}, load.name
-        assert "env" not in load.container
+        told = {one["name"]: one for one in load.container.get("env", ())}
+        assert set(told) <= {"FLEET_DRAIN"} & known, "what else differs from pod to pod is no setting"
+        assert all(set(one) == {"name", "value"} for one in told.values())
         assert not any("secretRef" in source for source in load.container["envFrom"]), load.name
     assert not list(of_kind("Secret"))
     for path in FOLDER.rglob("*.yaml"):

@@ -126,7 +126,7 @@ def test_a_person_waits_from_sending_to_the_first_question_that_the_model_takes_
         {"run": "transaction:2", "real": real + 9.0, "latency": 6.0},
     )
     asked: dict[tuple[str, Any], datetime] = {("submit_approved_run", 1): sent, ("import_csv", 2): sent}
-    waits = figures.people_waited(world, asked)
+    waits = figures.people_waited(world.model_log, asked)
     assert [(one.run, one.sent, one.seconds) for one in waits] == [
         ("agent_run:1", "04:00:00", pytest.approx(0.5 * 240 - 60.0, abs=0.01))
     ]
@@ -143,7 +143,7 @@ def test_people_are_told_by_how_long_they_waited_the_longest_first(world: World)
     }
     real = sent.timestamp()
     answered(world, *({"run": f"agent_run:{run}", "real": real + run + late} for run, late in after.items()))
-    told = [(one.run, one.sent, one.seconds) for one in figures.people_waited(world, asked)]
+    told = [(one.run, one.sent, one.seconds) for one in figures.people_waited(world.model_log, asked)]
     assert told == [
         ("agent_run:2", "00:08:00", pytest.approx(96.0, abs=0.02)),
         ("agent_run:3", "00:12:00", pytest.approx(48.0, abs=0.02)),
