@@ -1,7 +1,7 @@
 """How long what stops a lane's container waits before it kills, compared with the lane's drain: part of `fleet check`.
 
-Of the files that `fleet.deployments` reads. A pod's grace begins with its `preStop`, so what that sleeps is no part of
-the drain.
+Of the files that `fleet.deployments` reads; of a drain in `FLEET_DRAIN` only what is written as `40m`, not as `PT40M`.
+A pod's grace begins with its `preStop`, so what that sleeps is no part of the drain.
 """
 
 from __future__ import annotations
