@@ -7,10 +7,12 @@ import os
 import signal
 import time
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import psutil
 from dramatiq import Message
+from sqlalchemy import text
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
 from config.lanes import LEASE
@@ -20,6 +22,7 @@ from fleet.storage import leases, session
 from fleet.storage.leases import Lease
 
 LONG = 60  # seconds; beyond every bound here
+VANISHED = Path(__file__).with_name("vanished")  # made by the job that takes its host down: one host vanishes, once
 parcels = queue("parcels")
 
 
@@ -27,7 +30,7 @@ class Base(DeclarativeBase): ...
 
 
 class Parcel(Lease, Base):
-    """`how` says what its job does: see `deliver`."""
+    """`how` says what its job does: see `work`."""
 
     __tablename__ = "parcels"
     id: Mapped[int] = mapped_column(primary_key=True)
@@ -35,6 +38,8 @@ class Parcel(Lease, Base):
 
 
 def lost(message: Message[Any], reason: str) -> None:
+    with session() as s:  # committed by itself: what follows may hang with the row locked
+        s.execute(text("INSERT INTO told (id) VALUES (:id)"), {"id": message.args[0]})
     with session() as s:
         leases.finish_lost(s, Parcel, message.args[0], message=message.message_id, status="failed", outcome=reason)
 
@@ -48,12 +53,12 @@ def deliver(parcel_id: int) -> None:
         )
     if row is None:
         return
-    work(row.how, row.attempts)
+    work(row.how)
     with session() as s:
         leases.finish(s, Parcel, parcel_id, token=token, status="done", outcome="It is delivered.")
 
 
-def work(how: str, attempt: int) -> None:
+def work(how: str) -> None:
     if how == "slow":  # leaves at its soft budget
         for _ in range(LONG * 100):
             time.sleep(0.01)
@@ -64,8 +69,9 @@ def work(how: str, attempt: int) -> None:
     elif how == "dies":
         time.sleep(0.3)
         os.kill(os.getpid(), signal.SIGKILL)
-    elif how == "host" and attempt == 1:  # all of it, as when a machine loses its power; not of the next one too
+    elif how == "host" and not VANISHED.exists():  # all of it, once: a machine loses its power
         time.sleep(0.3)
+        VANISHED.touch(exist_ok=False)
         supervisor = next(one for one in psutil.Process().parents() if "work" in one.cmdline())
         for one in [supervisor, *supervisor.children(recursive=True)]:
             if one.pid != os.getpid():
