@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from typing import Any
@@ -117,7 +117,7 @@ class BankClient:
         if speaks_of_token(response):
             access = self._access(stale=access)
             response = self._send("GET", path, subject, access=access, params=params)
-        return _answer(response, subject)
+        return _answer(response, subject, [access])
 
     def _access(self, stale: str | None) -> str:
         """An access token that lives and is not `stale`; the first thread to miss one fetches it for all.
@@ -147,7 +147,7 @@ class BankClient:
         if token is not None and token.refresh_until > now:
             response = self._send("POST", "token/refresh/", "token", body={"refresh": token.refresh})
             if response.status_code != 401:  # a refresh token that was revoked is no reason to fail: log in again
-                answer = _answer(response, "token")
+                answer = _answer(response, "token", [token.refresh])
                 until = now + read.lifetime(answer, "access_expires")
                 return _Token(
                     read.text(answer, "access"),
@@ -155,7 +155,8 @@ class BankClient:
                     token.refresh,
                     token.refresh_until,
                 )
-        answer = _answer(self._send("POST", "token/new/", "token", body=self._secrets), "token")
+        response = self._send("POST", "token/new/", "token", body=self._secrets)
+        answer = _answer(response, "token", self._secrets.values())
         return _Token(
             access=read.text(answer, "access"),
             access_until=now + read.lifetime(answer, "access_expires"),
@@ -182,10 +183,10 @@ class BankClient:
             raise BankUnavailable(f"{subject}: {type(error).__name__} on {method} {path}; try again later") from error
 
 
-def _answer(response: httpx.Response, subject: str) -> dict[str, Any]:
-    """The object in a successful answer; raises what `refusals` makes of any other."""
+def _answer(response: httpx.Response, subject: str, secrets: Iterable[str]) -> dict[str, Any]:
+    """The object in a successful answer; raises what `refusals` makes of any other, `secrets` taken out."""
     if response.status_code != 200:
-        raise refusal(response, subject)
+        raise refusal(response, subject, secrets)
     try:
         body = json.loads(response.content)
     except (ValueError, RecursionError) as error:

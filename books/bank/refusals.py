@@ -13,10 +13,12 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterable
 from datetime import timedelta
 
 import httpx
 
+from books.echoes import without
 from books.retry_after import retry_after
 from fleet.errors import FleetError, RetryLater
 
@@ -55,13 +57,13 @@ def speaks_of_token(response: httpx.Response) -> bool:
     return response.status_code == 401 and "token" in words(response).lower()
 
 
-def refusal(response: httpx.Response, subject: str) -> FleetError:
-    """The error that an answer other than 200 stands for."""
-    status, said = response.status_code, words(response)
+def refusal(response: httpx.Response, subject: str, secrets: Iterable[str] = ()) -> FleetError:
+    """The error that an answer other than 200 stands for; `secrets` are taken out of what was said."""
+    status, said = response.status_code, words(response, secrets)
     if status == 429:
         after = wait(response)
         return RateLimited(f"{subject}: {said} (429); the next request is allowed in {after}", after)
-    if status in (400, 401, 403, 409) and _CONSENT.search(said):
+    if status in (400, 401, 403, 409) and _CONSENT.search(words(response)):
         return ConsentExpired(f"{subject}: {said} ({status}); its owner has to connect the bank again")
     if status >= 500 or status in (
         408,
@@ -71,8 +73,8 @@ def refusal(response: httpx.Response, subject: str) -> FleetError:
     return BankRefused(f"{subject}: {said} ({status}); check the credentials and what was asked for")
 
 
-def words(response: httpx.Response) -> str:
-    """Summary, detail and type of an error body, or the status's own phrase if it has none."""
+def words(response: httpx.Response, secrets: Iterable[str] = ()) -> str:
+    """Summary, detail and type of an error body without `secrets`, or the status's own phrase if it has none."""
     try:
         body = json.loads(response.content)
     except (ValueError, RecursionError):
@@ -80,7 +82,7 @@ def words(response: httpx.Response) -> str:
     if not isinstance(body, dict):
         return response.reason_phrase or "no reason given"
     said = [value for name in ("summary", "detail", "type") if isinstance(value := body.get(name), str) and value]
-    return ": ".join(dict.fromkeys(said))[:400] or response.reason_phrase or "no reason given"
+    return without(": ".join(dict.fromkeys(said)), secrets)[:400] or response.reason_phrase or "no reason given"
 
 
 def wait(response: httpx.Response) -> timedelta:

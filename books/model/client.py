@@ -128,7 +128,7 @@ class ModelClient:
             cause = type(error.__cause__ or error).__name__
             raise ModelUnavailable(f"{subject}: {cause} after at most {timeout:.0f} s; try again later") from error
         except openai.APIStatusError as error:
-            raise refusal(error, subject) from error
+            raise refusal(error, subject, self._sdk.api_key) from None  # the SDK's own has the whole body in its text
         except (openai.APIError, ValueError, RecursionError) as error:
             found = f"an answer that is no chat completion ({type(error).__name__})"
             raise ModelAnswerInvalid(f"{subject}: found {found}; check the base URL") from error

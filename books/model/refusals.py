@@ -1,7 +1,7 @@
 """What went wrong at the model, by name, read from the status and the headers.
 
-Not guaranteed: that a limit says when it ends; then `NO_RESET_TOLD` is assumed. No message holds a prompt; what the API
-said and what an answer held are cut short.
+Not guaranteed: that a limit says when it ends; then `NO_RESET_TOLD` is assumed. No message holds a prompt
+or the key; what the API said and what an answer held are cut short.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
+from books.echoes import without
 from books.retry_after import retry_after
 from fleet.errors import FleetError, RetryLater
 
@@ -35,9 +36,9 @@ class ModelRefused(FleetError):
     """Raised when a request was turned down for good: a wrong key, an unknown model, a bad request, no credit."""
 
 
-def refusal(error: openai.APIStatusError, subject: str) -> FleetError:
-    """The error that an answer other than 2xx stands for."""
-    status, said = error.status_code, _words(error)
+def refusal(error: openai.APIStatusError, subject: str, key: str) -> FleetError:
+    """The error that an answer other than 2xx stands for; `key` is taken out of what was said."""
+    status, said = error.status_code, _words(error, key)
     if status == 429 and error.code == "insufficient_quota":
         return ModelRefused(f"{subject}: {said} (429); waiting does not help, see to the account's credit")
     if status == 429:
@@ -54,7 +55,8 @@ def wait(header: str | None) -> timedelta:
     return max(timedelta(seconds=1), min(NO_RESET_TOLD if told is None else told, LONGEST_RESET))
 
 
-def _words(error: openai.APIStatusError) -> str:
+def _words(error: openai.APIStatusError, key: str) -> str:
     body = error.body
     said = body.get("message") if isinstance(body, dict) else None
-    return (said[:300] if isinstance(said, str) else "") or error.response.reason_phrase or "no reason given"
+    told = without(said, [key])[:300] if isinstance(said, str) else ""
+    return told or error.response.reason_phrase or "no reason given"

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import sys
 import threading
+import traceback
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import date, timedelta
@@ -47,6 +48,7 @@ class ScriptedBank(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), _Handler)
         self.reply: Callable[[str, dict[str, str], str], Reply] = lambda *_: (404, {}, b"{}")
         self.refresh_status, self.issue_status = 200, 200
+        self.refused = {"summary": "Invalid token", "detail": "Token is invalid or expired"}
         self.hold: threading.Event | None = None
         self.asked: list[tuple[str, dict[str, str]]] = []
         self.tokens = 0
@@ -71,7 +73,7 @@ class ScriptedBank(ThreadingHTTPServer):
             self.hold.wait(10)
         status = self.refresh_status if kind == "refresh" else self.issue_status
         if status != 200:
-            return status, {}, b'{"summary": "Invalid token", "detail": "Token is invalid or expired"}'
+            return status, {}, json.dumps(self.refused).encode()
         self.tokens += 1
         body: dict[str, Any] = {"access": f"token-{self.tokens}", "access_expires": 86_400}
         if kind == "new":
@@ -120,6 +122,28 @@ def bank() -> Iterator[ScriptedBank]:
 def client(bank: ScriptedBank) -> Iterator[BankClient]:
     client = BankClient(bank.url, "id", "key", timeout=timedelta(seconds=5))
     yield client
+    client.close()
+
+
+def test_a_secret_that_the_bank_repeats_is_in_no_message_and_no_traceback(bank: ScriptedBank) -> None:
+    client = BankClient(bank.url, "marked-id-7Qx", "marked-key-7Qx")
+
+    def repeats(_path: str, _query: dict[str, str], authorization: str) -> Reply:
+        return 403, {}, json.dumps({"summary": "Forbidden", "detail": f"{authorization} may not do that"}).encode()
+
+    def refused() -> str:
+        with pytest.raises((BankRefused, BankUnavailable)) as caught:
+            client.balances(ACCOUNT)
+        return "".join(traceback.format_exception(caught.value))
+
+    bank.refused = {"summary": "No active account", "detail": "marked-id-7Qx with marked-key-7Qx: marked-key-7Qx"}
+    bank.issue_status = 403
+    assert "No active account: [removed]" in (shown := refused()) and "7Qx" not in shown
+    bank.issue_status, bank.reply = 200, repeats
+    assert "Bearer [removed] may not" in (shown := refused()) and "token-1" not in shown
+    bank.refused, bank.refresh_status = {"detail": "refresh-me is none of ours"}, 403
+    bank.reply = lambda *_: (401, {}, b'{"summary": "Invalid token"}')
+    assert "[removed] is none of ours" in (shown := refused()) and "refresh-me" not in shown
     client.close()
 
 

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+import traceback
 from collections.abc import Iterator
 from datetime import UTC, date, datetime, timedelta
 from email.utils import format_datetime
@@ -241,6 +242,17 @@ def test_every_refusal_has_its_name_and_is_not_tried_again(
     with pytest.raises(named, match=rf"run attachment:7, step fields: .*\({status}\)"):
         extract(client)
     assert len(model.asked) == 1
+
+
+def test_a_key_that_a_refusal_repeats_is_in_no_message_and_no_traceback(model: ScriptedModel) -> None:
+    key = "sk-marked-7Qx"
+    client = ModelClient(f"http://127.0.0.1:{model.server_address[1]}", key, "m")
+    model.refuses(401, {"message": f"{'x' * 250} Incorrect API key provided: {key}{key}, {key}"})
+    with pytest.raises(ModelRefused, match="Incorrect API key provided: ") as caught:
+        extract(client)
+    client.close()
+    shown = "".join(traceback.format_exception(caught.value))
+    assert "sk-ma" not in shown and "7Qx" not in shown
 
 
 @pytest.mark.parametrize(
