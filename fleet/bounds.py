@@ -9,7 +9,7 @@ Not guaranteed: the figure for a lane one of whose messages asked for a longer b
 counts then), nor for a row whose lease outlasts both budgets (add by how much), nor while Redis or the
 database is away. A janitor passes over a row that a transaction holds locked: where an `on_lost` is cut off in its own,
 the figure counts anew from that one's beginning, and where a host vanishes inside one, the server must notice first
-(its `tcp_keepalives_*`).
+(30 s: `fleet.storage.engine`).
 """
 
 from __future__ import annotations

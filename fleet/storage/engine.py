@@ -5,10 +5,13 @@ while it writes. A thread that gets none within 30 s fails its job, which is tri
 while the pool gives or takes a connection, nor a commit: it would leave the pool's lock taken, or the connection
 nobody's.
 
-A host that vanishes without a word is noticed within 30 s, over TCP. Not guaranteed: an end at the soft budget where a
-server is there and does not answer (stopped, or behind a lock): psycopg waits in C, where no raise strikes, and the
-server's kernel still says yes. That job ends at its hard budget. No `statement_timeout` is set: a long statement is
-legitimate, and what bounds it is the job's budget; a URL may give one (`?options=-c%20statement_timeout=60000`).
+A host that vanishes without a word is noticed within 30 s, over TCP: a server's by the process, and a process's by the
+server, which would else keep its locked rows for two hours, from its next delivery and from janitors.
+
+Not guaranteed: an end at the soft budget where a server is there and does not answer (stopped, or behind a lock):
+psycopg waits in C, where no raise strikes, and the server's kernel still says yes. That job ends at its hard budget. No
+`statement_timeout` is set: a long statement is legitimate, and what bounds it is the job's budget; a URL may give one
+(`?options=-c%20statement_timeout=60000`).
 """
 
 from __future__ import annotations
@@ -19,7 +22,7 @@ from collections.abc import Callable
 from functools import cache
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from sqlalchemy import Engine, create_engine, make_url
+from sqlalchemy import Engine, create_engine, event, make_url
 from sqlalchemy.engine import URL
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.orm import Session, sessionmaker
@@ -89,6 +92,7 @@ class _Once(Generic[T]):
 
 # A server that hangs fails a job; it must not hold its thread. What was sent and is not acknowledged ends a connection
 # by the one, silence while an answer is awaited by the others; sockets of the machine itself know neither.
+_KEEPALIVES = ("idle", "interval", "count")
 _NOTICES = {
     "connect_timeout": 5,
     "tcp_user_timeout": 30_000,
@@ -96,6 +100,19 @@ _NOTICES = {
     "keepalives_interval": 5,
     "keepalives_count": 4,
 }
+# The same by the server, for each session; its own default is the kernel's two hours.
+_NOTICED = "; ".join(f"SET tcp_keepalives_{name} = {_NOTICES[f'keepalives_{name}']}" for name in _KEEPALIVES)
+
+
+def _ask_to_be_noticed(connection: psycopg.Connection[Any], *_: Any) -> None:
+    connection.execute(_NOTICED)
+    connection.commit()
+
+
+def _engine(url: str, **options: Any) -> Engine:
+    made = create_engine(psycopg_url(url), connect_args=_NOTICES, **options)
+    event.listen(made, "connect", _ask_to_be_noticed)
+    return made
 
 
 @_Once
@@ -109,21 +126,20 @@ def database() -> Engine:
     configured = settings()
     if not configured.database_url:
         raise SettingsInvalid("FLEET_DATABASE_URL is not set, and this work keeps records in PostgreSQL.")
-    return create_engine(
-        psycopg_url(configured.database_url),
+    return _engine(
+        configured.database_url,
         poolclass=_Pool,
         pool_size=configured.database_pool,
         max_overflow=0,
         pool_timeout=30,
         pool_pre_ping=True,
         hide_parameters=True,  # errors go to logs and to Sentry; what a row holds does not
-        connect_args=_NOTICES,
     )
 
 
 def unpooled(url: str) -> Engine:
     """An engine that keeps no connection, for a process that needs one for a moment now and then."""
-    return create_engine(psycopg_url(url), poolclass=NullPool, connect_args=_NOTICES)
+    return _engine(url, poolclass=NullPool)
 
 
 def dedicated(engine: Engine, name: str) -> psycopg.Connection[Any]:
@@ -134,7 +150,9 @@ def dedicated(engine: Engine, name: str) -> psycopg.Connection[Any]:
     import psycopg
 
     arguments, options = engine.dialect.create_connect_args(engine.url)
-    return psycopg.connect(*arguments, **{**options, **_NOTICES}, autocommit=True, application_name=name)
+    made = psycopg.connect(*arguments, **{**options, **_NOTICES}, autocommit=True, application_name=name)
+    _ask_to_be_noticed(made)
+    return made
 
 
 @_Once

@@ -15,7 +15,7 @@ from sqlalchemy import Engine, make_url
 
 from fleet.storage import database
 from fleet.storage import engine as storage
-from fleet.storage.engine import psycopg_url, unpooled
+from fleet.storage.engine import dedicated, psycopg_url, unpooled
 from fleet.testing import forget_settings
 from tests.conftest import Environment
 
@@ -79,3 +79,18 @@ def test_a_connection_over_tcp_notices_within_thirty_seconds_that_its_server_is_
         assert unacknowledged == 30_000
         assert idle + between * probes <= 30
         engine.dispose()
+
+
+@pytest.mark.parametrize("how", ["pooled", "unpooled", "dedicated"])
+def test_a_server_is_asked_to_notice_that_a_process_is_gone(environment: Environment, how: str) -> None:
+    asked = "SELECT name FROM pg_settings WHERE name ~ '^tcp_keepalives_' AND source = 'session'"
+    engine = unpooled(environment.database_url) if how == "unpooled" else database()
+    if how == "dedicated":
+        with dedicated(engine, "test") as connection:
+            names = connection.execute(asked).fetchall()
+    else:
+        with engine.connect() as first:
+            first.exec_driver_sql("SELECT 1")
+            first.rollback()  # what is set in a transaction goes with it
+            names = list(first.exec_driver_sql(asked).fetchall())
+    assert len(names) == 3
