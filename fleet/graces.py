@@ -1,7 +1,7 @@
 """How long what stops a lane's container waits before it kills, compared with the lane's drain: part of `fleet check`.
 
-Of the files that `fleet.deployments` reads; of a drain in `FLEET_DRAIN` only what is written as `40m`, not as `PT40M`.
-A pod's grace begins with its `preStop`, so what that sleeps is no part of the drain.
+Of the files that `fleet.deployments` reads. A pod's grace begins with its `preStop`, so what that sleeps is no part of
+the drain. A `FLEET_DRAIN` that is no duration counts as none: its process says so when it starts.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+from pydantic import TypeAdapter, ValidationError
+
 from fleet.app import App
 from fleet.declarations import PAST_DRAIN, ZERO, Lane
 from fleet.deployments import deployments, services
@@ -20,6 +22,7 @@ from fleet.settings import plain_duration
 
 _POD_GRACE = timedelta(seconds=30)  # Kubernetes' own where none is given
 _DRAIN = "FLEET_DRAIN"
+_ISO = TypeAdapter(timedelta)
 _UNITS = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
 
 
@@ -87,7 +90,15 @@ def _drain(environment: Any) -> timedelta | None:
             for one in environment or ()
         ]
         told = dict(pairs)
-    return plain_duration(str(told.get(_DRAIN, "")))
+    return _duration(str(told.get(_DRAIN, "")))
+
+
+def _duration(text: str) -> timedelta | None:
+    """`40m` or `PT40M`, as the settings read it."""
+    try:
+        return plain_duration(text) or _ISO.validate_python(text)
+    except ValidationError:
+        return None
 
 
 def _docker_duration(text: str) -> timedelta:

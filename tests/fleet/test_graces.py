@@ -65,7 +65,7 @@ def test_a_pod_with_time_for_its_pause_and_its_drain_is_not(fleet: Fleet, write_
     assert findings(fleet, root) == []
 
 
-@pytest.mark.parametrize("told", ["{FLEET_DRAIN: 2m}", "[FLEET_DRAIN=2m, FLEET_LOG_FORMAT]"])
+@pytest.mark.parametrize("told", ["{FLEET_DRAIN: 2m}", "[FLEET_DRAIN=PT2M, FLEET_LOG_FORMAT]"])
 def test_a_service_with_a_drain_of_its_own_is_held_against_that(fleet: Fleet, write_app: WriteApp, told: str) -> None:
     root = write_app()
     for grace, found in (("134s", 1), ("135s", 0)):

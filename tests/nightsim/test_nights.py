@@ -86,7 +86,7 @@ def test_a_probe_that_stands_still_in_a_hot_minute_and_lies_does_not_hold_the_ni
             drawn.probe_fail, drawn.probe_lies = 60.0 * minute + 30, True
             without = measured(drawn, DECIDED, 2, base, without_a_guard(ALL)["blind"])["cost"]
             saved.append(without - measured(drawn, DECIDED, 2, base)["cost"])
-    assert max(saved) > 10.0, saved
+    assert max(saved) > 10.0 and min(saved) > -1.0, saved  # it saves a night, and costs none
 
 
 def test_the_rule_is_tried_with_the_parameters_that_the_application_has() -> None:
