@@ -66,5 +66,5 @@ def _require_installed() -> None:
     missing = [package for module, package in needs.items() if importlib.util.find_spec(module) is None]
     if missing:
         raise ConsoleNotInstalled(
-            f"The console needs {', '.join(missing)}, which is not installed: pip install 'nightshift[console]'."
+            f"The console needs {', '.join(missing)}, not installed here: in the checkout, pip install '.[console]'."
         )

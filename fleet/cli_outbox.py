@@ -1,6 +1,7 @@
 """`fleet outbox list|retry|discard`: the messages that wait for Redis, and those that could not be sent.
 
-`discard` says what it would drop, and does it only with `--yes`. The context's object is what loads the application.
+`discard` says what it would drop, and does it only with `--yes`. Both acts leave a row in the audit. The context's
+object is what loads the application.
 """
 
 from __future__ import annotations
@@ -10,10 +11,15 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from contextlib import AbstractContextManager
+
     from sqlalchemy import Engine
 
+    from fleet.audit import Note
     from fleet.broker import FleetBroker
 
+BecauseOption = Annotated[str, typer.Option("--because", help="Why, in words; it stands in the audit.")]
 IdsArgument = Annotated[list[int], typer.Argument(help="Rows, by the ids that `list` prints.")]
 
 cli = typer.Typer(help="The outbox: list, retry, discard.", no_args_is_help=True)
@@ -46,25 +52,44 @@ def list_rows(
 
 
 @cli.command()
-def retry(context: typer.Context, ids: IdsArgument) -> None:
+def retry(context: typer.Context, ids: IdsArgument, because: BecauseOption = "") -> None:
     """Have rows tried again now, and not only after their pause."""
     from fleet.standing import try_again
 
-    typer.echo(f"{try_again(*_open(context), ids):,} of {len(ids):,} are tried again in the relay's next pass.")
+    where = _open(context)
+    with _noting("outbox retry", ids, because) as note:
+        note.after = f"{try_again(*where, ids):,} of {len(ids):,} are tried again in the relay's next pass"
+    typer.echo(f"{note.after}.")
 
 
 @cli.command("discard")
 def discard_rows(
     context: typer.Context,
     ids: IdsArgument,
+    because: BecauseOption = "",
     yes: Annotated[bool, typer.Option("--yes", help="Do it; without, only say what would be dropped.")] = False,
 ) -> None:
     """Drop rows that could not be sent, for good; a row that was never refused is left alone."""
     from fleet.standing import discard
 
-    rows = discard(*_open(context), ids, really=yes)
-    said = "dropped." if yes else "would be dropped for good. Say --yes to do it."
-    typer.echo(f"{rows:,} of {len(ids):,} {said}")
+    where = _open(context)
+    if not yes:
+        rows = discard(*where, ids, really=False)
+        typer.echo(f"{len(rows):,} of {len(ids):,} would be dropped for good. Say --yes to do it.")
+        return
+    with _noting("outbox discard", ids, because) as note:
+        rows = discard(*where, ids, really=True)
+        note.before = "; ".join(f"{row.id} to {row.actor} on {row.queue}: {row.refused}" for row in rows)
+        note.after = f"{len(rows):,} of {len(ids):,} dropped"
+    typer.echo(f"{note.after}.")
+
+
+def _noting(what: str, ids: Sequence[int], because: str) -> AbstractContextManager[Note]:
+    from fleet import audit
+    from fleet.app import process_broker
+
+    rows = f"rows {', '.join(map(str, ids))}"
+    return audit.noting(process_broker(), who=audit.own_user(), what=what, subject=rows, because=because)
 
 
 def _open(context: typer.Context) -> tuple[Engine, FleetBroker]:

@@ -139,7 +139,8 @@ def cipher_of(keys: Sequence[str]) -> MultiFernet | None:
         from cryptography.fernet import Fernet, MultiFernet
     except ImportError:
         raise SettingsInvalid(
-            "FLEET_PAYLOAD_KEYS is set, and the package cryptography is missing: install nightshift[encryption]."
+            "FLEET_PAYLOAD_KEYS is set, and the package cryptography is missing: "
+            "in the checkout, pip install '.[encryption]'."
         ) from None
     made = []
     for number, key in enumerate(keys, start=1):

@@ -17,6 +17,14 @@ from fleet.handover import any_of
 from fleet.storage.tables import OutboxRow
 
 OVERDUE_AFTER = timedelta(seconds=10)  # real time; a relay that works has sent it by then
+_SHOWN = (  # in the order of `Waiting`
+    OutboxRow.id,
+    OutboxRow.written_at,
+    OutboxRow.queue,
+    OutboxRow.actor,
+    OutboxRow.attempts,
+    OutboxRow.refused,
+)
 
 
 @dataclass(frozen=True)
@@ -61,12 +69,11 @@ def standing(engine: Engine, broker: FleetBroker) -> Standing:
 
 def waiting(engine: Engine, broker: FleetBroker, *, refused: bool, most: int) -> list[Waiting]:
     """Rows that wait, oldest first; only those that could not be sent if `refused`."""
-    row = OutboxRow
-    asked = select(row.id, row.written_at, row.queue, row.actor, row.attempts, row.refused).where(waits(broker))
+    asked = select(*_SHOWN).where(waits(broker))
     if refused:
-        asked = asked.where(row.refused.is_not(None))
+        asked = asked.where(OutboxRow.refused.is_not(None))
     with engine.connect() as connection:
-        return [Waiting(*found) for found in connection.execute(asked.order_by(row.id).limit(most))]
+        return [Waiting(*found) for found in connection.execute(asked.order_by(OutboxRow.id).limit(most))]
 
 
 def try_again(engine: Engine, broker: FleetBroker, ids: Sequence[int]) -> int:
@@ -77,13 +84,12 @@ def try_again(engine: Engine, broker: FleetBroker, ids: Sequence[int]) -> int:
         return connection.execute(update(OutboxRow).where(these).values(now)).rowcount
 
 
-def discard(engine: Engine, broker: FleetBroker, ids: Sequence[int], *, really: bool) -> int:
-    """Drop rows that could not be sent; returns how many were, or would be, dropped."""
+def discard(engine: Engine, broker: FleetBroker, ids: Sequence[int], *, really: bool) -> list[Waiting]:
+    """Drop rows that could not be sent; returns those that were, or would be, dropped."""
     these = waits(broker) & (OutboxRow.id == any_of(ids)) & OutboxRow.refused.is_not(None)
     with engine.begin() as connection:
-        if really:
-            return connection.execute(delete(OutboxRow).where(these)).rowcount
-        return connection.scalar(select(func.count()).select_from(OutboxRow).where(these)) or 0
+        asked = delete(OutboxRow).where(these).returning(*_SHOWN) if really else select(*_SHOWN).where(these)
+        return [Waiting(*found) for found in connection.execute(asked)]
 
 
 def waits(broker: FleetBroker) -> ColumnElement[bool]:

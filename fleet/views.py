@@ -89,8 +89,8 @@ def _job_row(app: App, actor: FleetActor[Any, Any], lane: Lane | None) -> tuple[
 
 def _bound(bound: Bound) -> str:
     rest = (
-        f"a janitor pass {span(bound.janitor.total)} ({bound.janitor.entry}: {span(bound.janitor.gap)} until it comes, "
-        f"{span(bound.janitor.takes)} to run)"
+        f"the slowest janitor's pass {span(bound.janitor.total)} ({bound.janitor.entry}: "
+        f"{span(bound.janitor.gap)} until it comes, {span(bound.janitor.takes)} to run)"
         if bound.janitor
         else f"{span(LOST_MARGIN)} (no janitor is scheduled; on_lost alone ends it)"
     )

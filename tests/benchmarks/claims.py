@@ -22,10 +22,10 @@ class Stated:
 
 
 STATED = (
-    Stated("README.md", "a flood in one never starves another", "flood"),
+    Stated("README.md", "a flood in one takes no process of another", "flood"),
     Stated("README.md", "hands each slot of a schedule to its lane exactly once", "schedulers"),
     Stated("README.md", "or a killed worker loses nothing", "kill"),
-    Stated("README.md", "in simulated nights its regret is 0 in the median, 1.7 at worst", "test:tests/nightsim"),
+    Stated("README.md", "is 0 in the median, 1.7 at worst", "test:tests/nightsim"),
     Stated("README.md", "95 % of the sync took 0.82 to 1.03 of the time", "module:tests.benchmarks.bank_window"),
     Stated("README.md", "people's p99 was 0.98 and 1.02 of it", "module:tests.benchmarks.night_four_ways"),
     Stated("README.md", "eight hours in two minutes", "make:night"),

@@ -78,7 +78,7 @@ def test_jobs_states_for_each_lane_by_when_a_row_is_terminal_and_what_that_adds_
     said = lines(fleet(app, "jobs").stdout)
     assert (
         "A job's row is terminal at the latest 17h11m after its hard budget: the lane's longest hard budget "
-        "1m30s + a janitor pass 17h10m (tidy: 17h10m until it comes, 2s to run)" in said
+        "1m30s + the slowest janitor's pass 17h10m (tidy: 17h10m until it comes, 2s to run)" in said
     )
     assert said.count("A job's row is terminal at the latest") == 2
     assert said.index("Lane main") < said.index("greet_slowly") < said.index("17h11m") < said.index("Lane house")

@@ -9,12 +9,14 @@ from typing import Any
 
 import pytest
 from prometheus_client import REGISTRY
+from sqlalchemy import select
 from structlog.testing import capture_logs
 
 from fleet import janitor, outbox, relay
 from fleet.left_behind import LeftBehind
 from fleet.relay import Relayed
 from fleet.standing import standing
+from fleet.storage.tables import AuditRow
 from tests.fleet.conftest import MINIMAL, Fleet
 from tests.fleet.post import QUEUE, Post
 
@@ -94,8 +96,16 @@ def test_the_command_lists_retries_and_drops_what_could_not_be_sent(
     assert relay.relay(post.engine, post.broker) == Relayed(refused=1)
     assert "2 of 2 would be" not in fleet(MINIMAL, "outbox", "discard", str(parked.id), "0", **where).stdout
     assert standing(post.engine, post.broker).refused == 1
-    assert "1 of 2 dropped." in fleet(MINIMAL, "outbox", "discard", str(parked.id), "0", "--yes", **where).stdout
+    words = (str(parked.id), "0", "--yes", "--because", "nobody serves it any more")
+    assert "1 of 2 dropped." in fleet(MINIMAL, "outbox", "discard", *words, **where).stdout
     assert post.rows() == []
+    with post.engine.connect() as connection:
+        asked = select(AuditRow).where(AuditRow.namespace == namespace).order_by(AuditRow.at.desc())
+        dropped, retried = connection.execute(asked).all()
+    assert (dropped.what, retried.what) == ("outbox discard", "outbox retry")
+    assert (dropped.subject, dropped.because) == (f"rows {parked.id}, 0", "nobody serves it any more")
+    assert dropped.before.startswith(f"{parked.id} to greet nobody on gone: No lane of")
+    assert dropped.after == "1 of 2 dropped"
 
 
 def test_what_was_never_refused_cannot_be_dropped(
