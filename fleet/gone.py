@@ -19,7 +19,10 @@ _CONNECTION_EXCEPTIONS = "08"
 
 
 def server_gone(error: BaseException) -> bool:
-    """Whether this, or what it was raised from, says that PostgreSQL or Redis does not answer or takes nothing."""
+    """Whether this, or what it was raised from, says that PostgreSQL or Redis does not answer or takes nothing.
+
+    PostgreSQL that only reads takes nothing: the process's engine ends the connections to one (`fleet.storage.engine`).
+    """
     seen: BaseException | None = error
     while seen is not None:
         if isinstance(seen, (redis.ConnectionError, redis.TimeoutError, NotAccepted, PoolTimeout)):

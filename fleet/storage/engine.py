@@ -6,7 +6,9 @@ while the pool gives or takes a connection, nor a commit: it would leave the poo
 nobody's.
 
 A host that vanishes without a word is noticed within 30 s, over TCP: a server's by the process, and a process's by the
-server, which would else keep its locked rows for two hours, from its next delivery and from janitors.
+server, which would else keep its locked rows for a quarter of an hour to two hours, from its next delivery and from
+janitors. A process that was killed is noticed within 10 s also while its statement waits for a lock. A server that only
+reads counts as one that is gone: the pool connects anew, to whoever its name stands for by then.
 
 Not guaranteed: an end at the soft budget where a server is there and does not answer (stopped, or behind a lock):
 psycopg waits in C, where no raise strikes, and the server's kernel still says yes. That job ends at its hard budget. No
@@ -24,6 +26,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from sqlalchemy import Engine, create_engine, event, make_url
 from sqlalchemy.engine import URL
+from sqlalchemy.engine.interfaces import ExceptionContext
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.orm import Session, sessionmaker
 from sqlalchemy.pool import ConnectionPoolEntry, NullPool, PoolProxiedConnection, QueuePool
@@ -31,11 +34,13 @@ from sqlalchemy.util import queue as pool_queue
 
 from fleet import deadline
 from fleet.errors import SettingsInvalid
+from fleet.logs import get_logger
 
 if TYPE_CHECKING:
     import psycopg
 
 T = TypeVar("T")
+log = get_logger(__name__)
 
 
 def psycopg_url(url: str) -> URL:
@@ -100,18 +105,44 @@ _NOTICES = {
     "keepalives_interval": 5,
     "keepalives_count": 4,
 }
-# The same by the server, for each session; its own default is the kernel's two hours.
-_NOTICED = "; ".join(f"SET tcp_keepalives_{name} = {_NOTICES[f'keepalives_{name}']}" for name in _KEEPALIVES)
+# The same by the server, for each session; by itself it goes by the kernel's, which are minutes and hours.
+_NOTICED = "; ".join(
+    [f"SET tcp_keepalives_{name} = {_NOTICES[f'keepalives_{name}']}" for name in _KEEPALIVES]
+    + [f"SET tcp_user_timeout = {_NOTICES['tcp_user_timeout']}"]
+)
+# Where a statement waits for a lock or runs: else each process that a hard budget ends leaves its backends in the queue
+# for that lock, until all connections of the server are used up.
+_LOOKS_FOR_US = "SET client_connection_check_interval = '10s'"
+_READ_ONLY = "25006"  # a primary that was demoted, or a managed one whose disk is full
 
 
 def _ask_to_be_noticed(connection: psycopg.Connection[Any], *_: Any) -> None:
+    import psycopg
+
     connection.execute(_NOTICED)
     connection.commit()
+    try:
+        connection.execute(_LOOKS_FOR_US)
+    except psycopg.DatabaseError as error:
+        if error.sqlstate is None:  # the connection's own
+            raise
+        log.debug(
+            "postgres_looks_for_nobody", error=str(error).splitlines()[0]
+        )  # some managed servers let nobody set it
+        connection.rollback()
+    else:
+        connection.commit()
+
+
+def _judge(error: ExceptionContext) -> None:
+    if getattr(error.original_exception, "sqlstate", None) == _READ_ONLY:
+        error.is_disconnect = True
 
 
 def _engine(url: str, **options: Any) -> Engine:
     made = create_engine(psycopg_url(url), connect_args=_NOTICES, **options)
     event.listen(made, "connect", _ask_to_be_noticed)
+    event.listen(made, "handle_error", _judge)
     return made
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import socket
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -11,13 +13,17 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
-from sqlalchemy import Engine, make_url
+from sqlalchemy import Engine, make_url, text
+from sqlalchemy.exc import DBAPIError
 
+from fleet.gone import server_gone
 from fleet.storage import database
 from fleet.storage import engine as storage
 from fleet.storage.engine import dedicated, psycopg_url, unpooled
 from fleet.testing import forget_settings
-from tests.conftest import Environment
+from tests.conftest import ROOT, Environment
+from tests.environment import child_path
+from tests.waiting import wait_until
 
 
 def test_threads_that_come_together_at_first_use_share_one_engine(environment: object) -> None:
@@ -83,7 +89,7 @@ def test_a_connection_over_tcp_notices_within_thirty_seconds_that_its_server_is_
 
 @pytest.mark.parametrize("how", ["pooled", "unpooled", "dedicated"])
 def test_a_server_is_asked_to_notice_that_a_process_is_gone(environment: Environment, how: str) -> None:
-    asked = "SELECT name FROM pg_settings WHERE name ~ '^tcp_keepalives_' AND source = 'session'"
+    asked = "SELECT name FROM pg_settings WHERE name ~ '^tcp_|^client_connection_check' AND source = 'session'"
     engine = unpooled(environment.database_url) if how == "unpooled" else database()
     if how == "dedicated":
         with dedicated(engine, "test") as connection:
@@ -93,4 +99,49 @@ def test_a_server_is_asked_to_notice_that_a_process_is_gone(environment: Environ
             first.exec_driver_sql("SELECT 1")
             first.rollback()  # what is set in a transaction goes with it
             names = list(first.exec_driver_sql(asked).fetchall())
-    assert len(names) == 3
+    assert len(names) == 5
+
+
+_WAITS_FOR_A_LOCK = """
+from fleet.storage import session
+from sqlalchemy import text
+with session() as s:
+    print(s.scalar(text("SELECT pg_backend_pid()")), flush=True)
+    s.execute(text("SELECT pg_advisory_xact_lock(4711)"))
+"""
+
+
+def test_a_killed_process_leaves_no_backend_in_the_queue_for_a_lock(environment: Environment) -> None:
+    engine = unpooled(environment.database_url)
+
+    def waits_for(pid: int) -> list[str]:
+        """By a connection of its own: what is asked of the statistics stays as it was within a transaction."""
+        asked = text("SELECT wait_event_type FROM pg_stat_activity WHERE pid = :pid")
+        with engine.connect() as connection:
+            return list(connection.execute(asked, {"pid": pid}).scalars())
+
+    with engine.connect() as holder:
+        holder.execute(text("SELECT pg_advisory_xact_lock(4711)"))
+        given = {**os.environ, "PYTHONPATH": child_path(ROOT)}
+        waiting = subprocess.Popen(
+            [sys.executable, "-c", _WAITS_FOR_A_LOCK], env=given, stdout=subprocess.PIPE, text=True
+        )
+        assert waiting.stdout is not None
+        pid = int(waiting.stdout.readline())
+        wait_until(lambda: waits_for(pid) == ["Lock"], 10)
+        waiting.kill()
+        waiting.wait()
+        waiting.stdout.close()
+        wait_until(lambda: waits_for(pid) == [], 20)
+
+
+def test_a_server_that_only_reads_is_gone_and_its_connections_end(environment: Environment) -> None:
+    engine = database()
+    with engine.connect() as connection:
+        connection.execute(text("SET SESSION CHARACTERISTICS AS TRANSACTION READ ONLY"))
+        connection.commit()
+        with pytest.raises(DBAPIError, match="read-only transaction") as refused:
+            connection.execute(text("CREATE TABLE never (id integer)"))
+    assert server_gone(refused.value)
+    with engine.connect() as connection:  # a new one, which has not been told to read only
+        assert connection.execute(text("SHOW transaction_read_only")).scalar_one() == "off"
