@@ -3,7 +3,10 @@
 `due` says which; each is a message of its own, so that one card that hangs delays no other. A period is charged under a
 key made of subscription and period. One period a pass: a subscription that is months behind catches up a night each.
 
-Not guaranteed: that money comes. A refused card ends as `declined`, readably, and is not tried again by itself.
+What is cancelled before its charge is called is not charged; the charge then ends as `not_sent`.
+
+Not guaranteed: that money comes. A refused card ends as `declined`, readably, and is not tried again by itself. Nor
+that a cancellation in the seconds in which the gateway is called comes in time: the period is charged then.
 """
 
 from __future__ import annotations
@@ -48,7 +51,18 @@ class Charge:
     def ask(self, effect: OutsideEffect) -> Receipt | None:
         return clients.payments().ask(effect.key)
 
+    def unwanted(self, s: Session, effect: OutsideEffect) -> str | None:
+        subscription_id, period = _of(effect)
+        subscription = s.get_one(Subscription, subscription_id, with_for_update={"read": True})
+        if subscription.status != SubscriptionStatus.ACTIVE:
+            return f"its subscription is {subscription.status}"
+        if subscription.next_period != period:
+            return f"its subscription's next period begins on {subscription.next_period}"
+        return None
+
     def moved(self, s: Session, effect: OutsideEffect, status: EffectStatus, outcome: str) -> None:
+        if status is EffectStatus.NOT_SENT:
+            return  # What its customer or a person made of it stands.
         subscription_id, period = _of(effect)
         subscription = s.get_one(Subscription, subscription_id)
         values: dict[str, Any] = {"status": _BECOMES[status], "outcome": f"period of {period}: {outcome}"}

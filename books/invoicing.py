@@ -3,7 +3,8 @@
 A mail is an outside effect of a kind that cannot be asked about. Whatever can fail without the mail going out fails
 before it is noted as called: no server, a sender or an address that it refuses. From there to the server's answer is
 one command; a crash or a broken session in it leaves the mail in doubt. The invoice then needs a person, who looks for
-its Message-ID (always the same for an invoice). It is never repeated blindly.
+its Message-ID (always the same for an invoice). It is never repeated blindly. An invoice that a person took back
+before its mail was noted as called is not mailed until it is released again.
 
 On failure of one invoice the others go on.
 """
@@ -53,7 +54,13 @@ class InvoiceMail:
         message_id = effect.body["message_id"]
         raise Unclear(f"a mail server cannot be asked; look for {message_id} in its log, or in the copies it keeps")
 
+    def unwanted(self, s: Session, effect: OutsideEffect) -> str | None:
+        invoice = s.get_one(Invoice, _invoice_id(effect), with_for_update={"read": True})
+        return None if invoice.status == InvoiceStatus.DUE else f"its invoice is {invoice.status}"
+
     def moved(self, s: Session, effect: OutsideEffect, status: EffectStatus, outcome: str) -> None:
+        if status is EffectStatus.NOT_SENT:
+            return  # What a person made of it stands; released again, it is mailed.
         values: dict[str, Any] = {"status": _BECOMES[status], "outcome": outcome}
         if status is EffectStatus.DONE:
             values |= {"sent_at": clock.now(), "outcome": "mailed"}

@@ -44,6 +44,10 @@ class Filing:
     def ask(self, effect: OutsideEffect) -> Receipt | None:
         return clients.authority().ask(effect.key)
 
+    def unwanted(self, s: Session, effect: OutsideEffect) -> str | None:
+        run = s.get_one(AgentRun, _run_id(effect), with_for_update={"read": True})
+        return None if run.status == RunStatus.SUBMITTING else f"its run is {run.status}"
+
     def moved(self, s: Session, effect: OutsideEffect, status: EffectStatus, outcome: str) -> None:
         on_its_way = AgentRun.status.in_((RunStatus.SUBMITTING, RunStatus.NEEDS_REVIEW))
         values = {"status": _RUN_BECOMES[status], "outcome": outcome, "finished_at": func.now()}

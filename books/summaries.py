@@ -56,6 +56,9 @@ class SummaryMail:
     def ask(self, effect: OutsideEffect) -> Receipt | None:
         raise Unclear(f"a mail server cannot be asked; look for {message_id(effect.key)} in its log")
 
+    def unwanted(self, s: Session, effect: OutsideEffect) -> str | None:
+        return None  # What it tells of has happened.
+
     def moved(self, s: Session, effect: OutsideEffect, status: EffectStatus, outcome: str) -> None:
         """Nothing: what it tells of has ended."""
 

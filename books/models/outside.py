@@ -25,7 +25,7 @@ class EffectStatus(StrEnum):
     RUNNING = "running"  # a message (or a janitor) sends it or finds out about it, and holds its lease
     DONE = "done"  # the other side has it, once; `receipt` is its id there
     REFUSED = "refused"  # the other side decided against it, for good; `outcome` says why
-    NOT_SENT = "not_sent"  # given up; the other side never had it
+    NOT_SENT = "not_sent"  # given up, or nobody wants it any more; the other side does not have it
     NEEDS_REVIEW = "needs_review"  # nobody can tell whether the other side has it; a person finds out, see `outcome`
 
 

@@ -5,14 +5,17 @@ sent again before the other side was asked whether it has it. Whatever is in dou
 
     waiting --claim--> running --answer--> done | refused | needs_review, or waiting where it was certainly not sent
     running, its worker gone: the same message, or a janitor once the lease has lapsed, asks and goes on
+    running, wanted no more, and the other side has it not: not_sent, until somebody intends it again
 
 Not guaranteed: that a worker which lost its lease between two statements sends nothing more. What it then sends has the
-same key, which the other side knows; a mail has no such friend, but it is parked by then, and never repeated.
+same key, which the other side knows; a mail has no such friend, but it is parked by then, and never repeated. Nor that
+what is withdrawn once its call is noted stays in the house: that call goes out. Nor that what the other side says it
+does not have never reaches it: an earlier call whose worker died may still be on its way, and is not asked about again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from typing import Any, Protocol
 
@@ -26,7 +29,7 @@ from books.models import EffectKind, EffectStatus, OutsideEffect
 from books.outside.answers import Conflicting, NotTaken, Receipt, Refused, Unclear
 from fleet import wire
 from fleet.actor import current_delivery
-from fleet.errors import RetryLater
+from fleet.errors import FleetError, RetryLater
 from fleet.logs import get_logger
 from fleet.sentry import report_issue
 from fleet.storage import leases, session
@@ -37,6 +40,10 @@ log = get_logger(__name__)
 SENDS = (
     2  # of one attempt: where the answer broke off and the other side says that it has nothing, it is sent once more
 )
+
+
+class NotWanted(FleetError):
+    """Raised when nobody wants a thing any more that was about to be sent; says why."""
 
 
 class Kind(Protocol):
@@ -56,6 +63,13 @@ class Kind(Protocol):
     def ask(self, effect: OutsideEffect) -> Receipt | None:
         """Whether the other side has it. Raises `Unclear` if there is no answer, `Refused` if it decided against."""
 
+    def unwanted(self, s: Session, effect: OutsideEffect) -> str | None:
+        """Why nobody wants it any more ("its invoice is draft"); None if it is wanted.
+
+        Locks the row that wanted it until the transaction ends, after the effect's own, so that whoever is just
+        withdrawing it is waited for. Not guaranteed: that it is still wanted after that.
+        """
+
     def moved(self, s: Session, effect: OutsideEffect, status: EffectStatus, outcome: str) -> None:
         """Move the row that wanted it, in the transaction that moves the effect."""
 
@@ -68,9 +82,11 @@ def intend(
 ) -> Hold[OutsideEffect] | None:
     """Write down a thing that is to be done, once, and hold it for the message `token`, in the caller's transaction.
 
-    None if it has ended, or somebody else is at it. Key and body of a thing that was intended before stay as they were.
+    None if the other side has it or decided against it, a person has to find out, or somebody else is at it. What ended
+    as not sent goes its way anew. Key and body of a thing that was intended before stay as they were.
     """
-    return hold(s, write_down(s, kind, subject, key=key, body=body), token)
+    row_id = write_down(s, kind, subject, key=key, body=body)
+    return hold(s, row_id, token, claimable=(EffectStatus.WAITING, EffectStatus.NOT_SENT))
 
 
 def write_down(s: Session, kind: EffectKind, subject: str, *, key: str, body: dict[str, Any]) -> int:
@@ -90,12 +106,12 @@ def found(kind: EffectKind, subject: str, token: str) -> Hold[OutsideEffect] | N
         return None if row_id is None else hold(s, row_id, token)
 
 
-def hold(s: Session, row_id: int | None, token: str) -> Hold[OutsideEffect] | None:
+def hold(
+    s: Session, row_id: int | None, token: str, *, claimable: Sequence[str] = (EffectStatus.WAITING,)
+) -> Hold[OutsideEffect] | None:
     """Hold a thing by its row id, in the caller's transaction."""
     lease, delivery = lease_time(), current_delivery()
-    row = leases.claim(
-        s, OutsideEffect, row_id, message=token, token=delivery, lease=lease, claimable=(EffectStatus.WAITING,)
-    )
+    row = leases.claim(s, OutsideEffect, row_id, message=token, token=delivery, lease=lease, claimable=claimable)
     return None if row is None else Hold(OutsideEffect, row, token, delivery)
 
 
@@ -108,13 +124,15 @@ def carry_out(kind: Kind, held: Hold[OutsideEffect], *, park: bool, give_up: boo
     """Have a held thing done, or find out that it was, and say what became of it.
 
     `park`: what cannot be told now is left to a person; else the attempt raises and the next one asks again. `give_up`:
-    what was certainly not sent ends as `not_sent`, if its kind gives up. Raises `NotTaken`, `RetryLater`, `Unclear`,
-    `LeaseLost`.
+    what was certainly not sent ends as `not_sent`, if its kind gives up; so does, whatever its kind, what nobody wants
+    any more and the other side does not have. Raises `NotTaken`, `RetryLater`, `Unclear`, `LeaseLost`.
     """
     try:
         receipt = _attempt(kind, held)
     except Refused as error:
         return settle(kind, held, EffectStatus.REFUSED, f"refused: {error}")
+    except NotWanted as error:
+        return settle(kind, held, EffectStatus.NOT_SENT, f"not sent: {error}")
     except (NotTaken, RetryLater) as error:
         if give_up and kind.gives_up and not (isinstance(error, RetryLater) and error.key is not None):
             return settle(kind, held, EffectStatus.NOT_SENT, f"given up: {error}")
@@ -138,7 +156,12 @@ def _attempt(kind: Kind, held: Hold[OutsideEffect]) -> Receipt:
             return receipt
         with ExitStack() as opened:
             send = _opened(kind, effect, opened)
-            _note_called(held)
+            try:
+                _note_called(kind, held)
+            except NotWanted:
+                if unclear is None or unclear.answered:
+                    raise
+                raise unclear from None  # that call may still be on its way: the next to hold it asks again
             try:
                 return send()
             except Unclear as error:
@@ -164,11 +187,17 @@ def _opened(kind: Kind, effect: OutsideEffect, opened: ExitStack) -> Callable[[]
         raise NotTaken(f"{effect.subject}: {type(error).__name__} before anything was sent") from error
 
 
-def _note_called(held: Hold[OutsideEffect]) -> None:
-    """From here on nobody may send it without having asked."""
+def _note_called(kind: Kind, held: Hold[OutsideEffect]) -> None:
+    """From here on nobody may send it without having asked.
+
+    Raises `NotWanted`, and notes nothing, if whoever wanted it has withdrawn it. Not guaranteed: that nobody withdraws
+    it after that, while the call is on its way; then it is sent, settled as taken, and the withdrawal stands beside it.
+    """
     called = update(OutsideEffect).where(OutsideEffect.id == held.row.id).values(called_at=func.now())
     with session() as s:
         held.renew(s)
+        if (reason := kind.unwanted(s, held.row)) is not None:
+            raise NotWanted(reason)
         held.row.called_at = s.scalars(called.returning(OutsideEffect.called_at)).one()
 
 

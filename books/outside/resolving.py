@@ -1,7 +1,8 @@
 """What a janitor does with things whose worker is gone, or that wait and were forgotten: it asks, and goes on.
 
-The other side has it: done. It has not: it is sent again under the same key. Nobody says, or it is a mail: parked for
-a person, with an issue, and not repeated. A thing that a live worker holds is not touched.
+The other side has it: done. It has not: it is sent again under the same key, if it is still wanted; else it ends as
+not sent. Nobody says, or it is a mail: parked for a person, with an issue, and not repeated. A thing that a live worker
+holds is not touched.
 
 Not guaranteed: all of them in one pass; it ends with its budget, oldest first, and the next one goes on.
 """
@@ -92,8 +93,8 @@ class Unresolved:
         rows = Keyset(select(OutsideEffect).where(_stuck(list(self._kinds))), by=OutsideEffect.id)
         for effect in Streamed(rows):
             age = clock.real_now() - (effect.called_at or effect.intended_at)
-            called = "the other side is asked; sent if it has it not, parked if nobody can tell"
-            plan = called if effect.called_at is not None else "sent: it never was"
+            called = "the other side is asked; sent if it has it not and it is still wanted, parked if nobody can tell"
+            plan = called if effect.called_at is not None else "sent if it is still wanted: it never was"
             yield Stuck((effect.id, effect.kind, age), f"{effect.kind} of {effect.subject}", age, plan)
 
     def mend(self, stuck: Stuck) -> int:

@@ -10,6 +10,7 @@ import sys
 import threading
 from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -17,8 +18,9 @@ from typing import Any
 import pytest
 import redis
 from dramatiq import Message
-from sqlalchemy import delete, func, insert, select, update
+from sqlalchemy import delete, func, insert, select, text, update
 from sqlalchemy.exc import IntegrityError
+from sqlalchemy.orm import Session
 
 from books import charging, outside
 from books.calendar import today
@@ -172,6 +174,88 @@ def test_a_subscription_that_was_cancelled_while_it_was_charged_stays_cancelled(
     assert now(subscription[0]).status == SubscriptionStatus.CANCELLED
     with session() as s:
         assert s.scalars(select(OutsideEffect.status)).all() == [EffectStatus.DONE]
+
+
+def cut_off(till: SandboxGateway) -> tuple[int, str]:
+    """A charge whose connection broke, of which the gateway knows nothing, and whose worker never heard of that."""
+    subscription = subscribe()
+    till.script(send=["dropped"], ask=["away"])
+    with pytest.raises(Unclear):
+        charging.charge(*subscription, token="m1")
+    return subscription
+
+
+def cancel(s: Session) -> None:
+    s.execute(update(Subscription).values(status=SubscriptionStatus.CANCELLED))
+
+
+def lapse() -> None:
+    with session() as s:
+        s.execute(update(OutsideEffect).values(lease_until=func.now() - timedelta(seconds=1)))
+
+
+def effect() -> tuple[str, str | None]:
+    """Status and outcome of the one charge."""
+    with session() as s:
+        row = s.scalars(select(OutsideEffect)).one()
+        return row.status, row.outcome
+
+
+def test_a_cancelled_subscription_is_not_charged_by_the_janitor_that_hears_it_was_not(till: SandboxGateway) -> None:
+    subscription = cut_off(till)
+    with session() as s:
+        cancel(s)
+    charging.charge(*subscription, token="m1")
+    assert effect()[0] == EffectStatus.RUNNING
+    lapse()
+    assert outside.resolve(token="janitor").settled == 1
+    assert till.taken()[reference(subscription)] == 0
+    assert effect() == (EffectStatus.NOT_SENT, "not sent: its subscription is cancelled")
+    assert now(subscription[0]).status == SubscriptionStatus.CANCELLED
+    assert outside.resolve(token="janitor").settled == 0
+
+
+def test_a_cancellation_that_is_about_to_commit_is_waited_for(till: SandboxGateway) -> None:
+    subscription = cut_off(till)
+    lapse()
+    with ThreadPoolExecutor(1) as janitor:
+        with session() as s:
+            cancel(s)
+            s.flush()
+            passing = janitor.submit(outside.resolve, token="janitor")
+            wait_until(lambda: passing.done() or waits_for_a_lock(), 20)
+        assert passing.result(20).settled == 1
+    assert till.taken()[reference(subscription)] == 0
+    assert effect() == (EffectStatus.NOT_SENT, "not sent: its subscription is cancelled")
+
+
+def waits_for_a_lock() -> bool:
+    waiting = text(
+        "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+    )
+    with session() as s:
+        return bool(s.scalar(waiting))
+
+
+def test_a_call_of_a_moment_ago_is_asked_about_later_before_a_cancellation_ends_it(
+    till: SandboxGateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = charging.Charge.ask
+
+    def ask(kind: charging.Charge, row: OutsideEffect) -> outside.Receipt | None:
+        with session() as s:
+            cancel(s)  # its customer, meanwhile
+        return asked(kind, row)
+
+    monkeypatch.setattr(charging.Charge, "ask", ask)
+    subscription = subscribe()
+    till.script(send=["dropped"])
+    with pytest.raises(Unclear):
+        charging.charge(*subscription, token="m1")
+    assert effect()[0] == EffectStatus.RUNNING
+    lapse()
+    outside.resolve(token="janitor")
+    assert (effect()[0], till.taken()[reference(subscription)]) == (EffectStatus.NOT_SENT, 0)
 
 
 def test_what_the_database_refuses_is_not_repeated_in_the_error(till: SandboxGateway) -> None:

@@ -16,7 +16,8 @@ from sqlalchemy import select
 
 from books import invoicing, outside
 from books.calendar import today
-from books.models import EffectKind, Finding, Invoice, InvoiceStatus
+from books.mail import invoice_mail
+from books.models import EffectKind, EffectStatus, Finding, Invoice, InvoiceStatus, OutsideEffect
 from config.settings import settings
 from fleet.clock import clock
 from fleet.storage import session
@@ -125,6 +126,51 @@ def test_a_mail_that_a_dead_worker_may_have_sent_is_parked_by_the_next_pass(sink
     assert now(row).status == InvoiceStatus.NEEDS_REVIEW
     assert "look for <m@x>" in (now(row).outcome or "")
     assert sink.mails == []
+
+
+def held_by_a_dead_worker(row: int) -> None:
+    """Its mail is written down, and not yet noted as called."""
+    mail = invoice_mail(now(row))
+    body, key = {"message_id": mail["Message-ID"]}, mail["X-Idempotency-Key"]
+    with session() as s:
+        held = outside.intend(s, EffectKind.MAIL, f"invoice {row}", key=key, body=body, token="m1")
+        assert held is not None
+        held.row.lease_until = clock.real_now() - timedelta(seconds=1)
+
+
+def becomes(row: int, status: InvoiceStatus) -> None:
+    with session() as s:
+        s.get_one(Invoice, row).status = status
+
+
+def mail_of(row: int) -> tuple[str, str | None]:
+    """Status and outcome of an invoice's mail."""
+    with session() as s:
+        mail = s.scalars(select(OutsideEffect).where(OutsideEffect.subject == f"invoice {row}")).one()
+        return mail.status, mail.outcome
+
+
+def test_an_invoice_that_was_taken_back_is_not_mailed_by_a_janitor_until_it_is_released_again(sink: Sink) -> None:
+    row = invoice(InvoiceStatus.DUE, 14)
+    held_by_a_dead_worker(row)
+    becomes(row, InvoiceStatus.DRAFT)
+    invoicing.send_due(token="m1")
+    outside.resolve(token="janitor")
+    assert sink.mails == []
+    assert mail_of(row) == (EffectStatus.NOT_SENT, "not sent: its invoice is draft")
+    assert (now(row).status, now(row).outcome) == (InvoiceStatus.DRAFT, None)
+    becomes(row, InvoiceStatus.DUE)
+    for token in ("m2", "m3"):
+        invoicing.send_due(token=token)
+        outside.resolve(token="janitor")
+    assert (now(row).status, len(sink.mails)) == (InvoiceStatus.SENT, 1)
+
+
+def test_a_janitor_mails_what_a_dead_worker_held_and_is_still_due(sink: Sink) -> None:
+    row = invoice(InvoiceStatus.DUE, 14)
+    held_by_a_dead_worker(row)
+    outside.resolve(token="janitor")
+    assert (now(row).status, len(sink.mails)) == (InvoiceStatus.SENT, 1)
 
 
 def test_four_passes_at_once_mail_an_invoice_once(sink: Sink) -> None:

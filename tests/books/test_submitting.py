@@ -139,6 +139,24 @@ def test_a_janitor_asks_first_and_sends_under_the_same_key_what_is_not_there(
     assert (len(keys), len(set(keys)), checked.taken()[f"run {row}"]) == (sends, 1, 1)
 
 
+def test_a_filing_whose_run_a_person_ended_is_not_sent_by_a_janitor(checked: SandboxGateway) -> None:
+    row = run()
+    checked.script(send=["dropped"], ask=["away"])
+    with pytest.raises(Unclear):
+        submitting.submit_approved(row, token="m1")
+    with session() as s:
+        withdrawn = {"status": RunStatus.FAILED, "outcome": "withdrawn by its owner"}
+        s.execute(update(AgentRun).where(AgentRun.id == row).values(**withdrawn))
+    lapse(row)
+    assert outside.resolve(token="janitor").settled == 1
+    assert now(row) == (RunStatus.FAILED, EffectStatus.NOT_SENT)
+    assert checked.taken()[f"run {row}"] == 0
+    with session() as s:
+        assert s.get_one(AgentRun, row).outcome == "withdrawn by its owner"
+        filing = s.scalars(select(OutsideEffect).where(OutsideEffect.subject == f"run {row}")).one()
+        assert filing.outcome == "not sent: its run is failed"
+
+
 def test_a_janitor_leaves_a_filing_alone_that_a_live_worker_holds(checked: SandboxGateway) -> None:
     row = run()
     checked.script(send=["silent"], ask=["away"])
