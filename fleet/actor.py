@@ -169,9 +169,9 @@ class Queue:
         """Declare an actor of this queue; `options` are Dramatiq's.
 
         `on_lost(message, reason)` is called when a job was cut off: after a soft deadline in the job's thread, after
-        its hard budget or the death of its process elsewhere (also where that message then expired). It ends what the
-        job left, on condition that it is still that message's (its option `delivery`, where it has one, says of which
-        delivery), and may be called more than once.
+        its hard budget or the death of its process elsewhere (also where that message then expired; not while that
+        message, queued again, waits or runs). It ends what the job left, on condition that it is still that message's
+        (its option `delivery`, where it has one, says of which delivery), and may be called more than once.
 
         `safe_args` names the parameters whose values are ids and nothing else: Sentry is told those, and no others.
 

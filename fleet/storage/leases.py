@@ -121,8 +121,9 @@ def finish_lost(
 ) -> bool:
     """End the row of a job that was cut off; False if it has ended, or is another message's.
 
-    Without a `token` whichever delivery of the message held it: all of them are over. With one, only that delivery's;
-    a row that the message's next delivery holds is left to it, and that is counted.
+    Without a `token` whichever delivery of the message held it: all of them are over, or `on_lost` was not called; only
+    one that a person queued again since it was called loses its row so. With one, only that delivery's; a row that the
+    message's next delivery holds is left to it, and that is counted.
     """
     mine = [model.lease_message == message, *([] if token is None else [model.lease_token == token])]
     if _update(s, model, row_id, running, mine, _ended(status, outcome)):

@@ -5,8 +5,15 @@ ends. So it does for a message that is refused when it comes again (it expired) 
 else will end what that left. After a hard budget, or the death of its process, it comes as a message of its own with
 the option `lost`, which is run here in place of the body, under the actor's soft budget and with its retries.
 
+Its process may live on for its neighbours, and meanwhile somebody may queue the dead letter again. Its next delivery
+has its id and takes its rows over, so where the message is in its queue again, whether it waits or runs, `on_lost` is
+left out: it could not tell one delivery's rows from the other's.
+
 Not guaranteed: that it runs at all when the process dies meanwhile, or that it runs once. A row's lease is what ends it
-in the first case, and its token what makes the second harmless.
+in the first case, and its token what makes the second harmless. Nor that it spares a message that was queued again
+after it had begun; or that it does not run once that message has ended anew (a row has its end then, and keeps it). A
+worker of a release that does not ask does not leave it out. Where it was, and the next delivery does not get as far as
+its rows, a janitor ends them.
 """
 
 from __future__ import annotations
@@ -26,14 +33,30 @@ from fleet.workers.reading import FleetMessage
 log = get_logger(__name__)
 
 
-def run_body(actor: Actor[..., Any], message: MessageProxy) -> Any:
-    """Call the actor, or its `on_lost` for a message that stands for a lost one; raises what either raises."""
+def run_body(actor: Actor[..., Any], message: FleetMessage, broker: FleetBroker) -> Any:
+    """Call the actor, or its `on_lost` for a message that stands for a lost one; raises what either raises.
+
+    Of a lost one also what redis-py raises where it cannot be asked whether it is queued again: a failure like another.
+    """
     reason = message.options.get(wire.LOST)
     if reason is None:
         return actor(*message.args, **message.kwargs)
-    if isinstance(actor, FleetActor):
+    if not isinstance(actor, FleetActor):
+        return None
+    if _is_queued_again(message, broker):
+        log.info("on_lost_left_out", actor=message.actor_name, message_id=_original_id(message), reason=str(reason))
+    else:
         actor.lost(_original(message), str(reason))
     return None
+
+
+def _is_queued_again(message: FleetMessage, broker: FleetBroker) -> bool:
+    """Whether the job that this message stands for waits or runs anew: a verdict took its body out of its queue."""
+    fetched = message.fetched
+    if not fetched.id.endswith(wire.LOST_SUFFIX):
+        return False
+    raw = fetched.id.removesuffix(wire.LOST_SUFFIX).encode(errors="surrogateescape")
+    return bool(broker.client.hexists(keys.bodies(broker.namespace, fetched.queue), raw))
 
 
 def after_deadline(actor: Actor[..., Any], message: MessageProxy, failure: BaseException) -> None:

@@ -174,7 +174,7 @@ class FleetWorkerThread(WorkerThread):
         actor = self.broker.get_actor(message.actor_name)
         settling.in_body = True
         try:
-            return run_body(actor, message)
+            return run_body(actor, message, self.broker)
         except TypeError as error:
             if takes(actor, message):
                 raise

@@ -3,10 +3,12 @@
 A message that is condemned here is a dead letter and fenced: whatever its worker still does with it is stale. If its
 actor declared `on_lost`, a message of its own has that run, in another process and after the child is dead; until then
 it is delayed, so that it runs even if the supervisor dies first. A Redis that takes no message, as one that is full,
-takes a verdict all the same; `on_lost` is then kept here, and sent when `settle` finds that it does.
+takes a verdict all the same; `on_lost` is then kept here, and sent when `settle` finds that it does. Who queues the
+dead letter again meanwhile need take none of these back: whoever runs them asks (`fleet.workers.lost`).
 
 Not guaranteed: `on_lost` for a message that nobody can read; or that is kept here by a process that dies; or of poison,
-where the reply to its reaping was lost.
+where the reply to its reaping was lost. Nor a message of its own for each verdict on one that was queued again: while
+the first waits it stands for both, and runs when the first child is dead.
 """
 
 from __future__ import annotations
