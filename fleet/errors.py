@@ -77,6 +77,26 @@ class EmbeddedServerFailed(FleetError):
     """Raised when an embedded Valkey or PostgreSQL does not start; the message names its log."""
 
 
+class MigrationBlocked(FleetError):
+    """Raised when a migration's statement was refused its lock for as long as it is tried: somebody keeps it."""
+
+    def __init__(
+        self, statement: str, *, waits_for: str | None, held_by: str | None, tries: int, tried_for: timedelta
+    ) -> None:
+        who_holds_it = (
+            "SELECT pid, usename, application_name, state, xact_start, query FROM pg_stat_activity "
+            + (f"JOIN pg_locks USING (pid) WHERE relation = '{waits_for}'::regclass AND granted " if waits_for else "")
+            + "ORDER BY xact_start"
+        )
+        super().__init__(
+            f"A migration got no lock on {waits_for or 'what it needs'} in {tries} tries within {tried_for}, for "
+            f"{statement!r}. It is held by {held_by or 'somebody who was not seen'}. Nothing of that revision is left, "
+            f"those before it stay, and the release that runs goes on. Run `fleet migrate` again when the holder is "
+            f"through (a dump, a long query, a transaction that nobody ends), or end it by pg_terminate_backend(pid). "
+            f"Who holds it: {who_holds_it}"
+        )
+
+
 class ActorGone(FleetError):
     """Raised when a message is sent by name to an actor that workers published once, and none for long."""
 

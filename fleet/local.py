@@ -33,7 +33,7 @@ _POLL_SECONDS = 0.5
 def servers(root: Path, folder: Path) -> Iterator[embedded.Urls]:
     """Configured servers where their URL is set, embedded ones where it is not; reachable, new enough and migrated.
 
-    Raises `ServerUnreachable`, `ServerTooOld`, `ServerRefused` or `EmbeddedServerFailed`.
+    Raises `ServerUnreachable`, `ServerTooOld`, `ServerRefused`, `MigrationBlocked` or `EmbeddedServerFailed`.
     """
     configured = Settings.read()
     wanted = embedded.Wanted(valkey=configured.redis_url is None, postgres=configured.database_url is None)

@@ -1,6 +1,8 @@
 """Backlogs that chunks drain: what a chunk holds, whose turn it is, and the indexes that both are found by.
 
-Not guaranteed: that rows can be written while the indexes are made; a million open rows take a second or two.
+Not guaranteed: that anybody reads or writes `transactions` or `attachments` while the indexes are made, of which a
+million open rows take a second or two: a column that is added, and an index that is dropped, keep a table to themselves
+until the revision is over. `bank_accounts` and `agent_runs` are read, and not written.
 """
 
 import sqlalchemy as sa

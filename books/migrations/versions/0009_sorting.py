@@ -2,7 +2,9 @@
 
 The release before may run beside it: it fills neither column, and finds its rows by the first column of the index.
 
-Not guaranteed: that rows can be written while the index is made; a million open rows take a second or two.
+Not guaranteed: that anybody reads or writes `transactions` while the index is made, of which a million open rows take a
+second or two: columns that are added, and an index that is dropped, keep the table to themselves until the revision is
+over.
 """
 
 import sqlalchemy as sa
