@@ -11,7 +11,7 @@ import json
 import os
 import statistics
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -34,8 +34,9 @@ def page(bench: Json, peers: Json, history: Sequence[Json], better_at: str, plot
         [
             "# Benchmarks",
             "",
-            "Made by `python -m tests.benchmarks.page` from what `make bench` and `make bench-peers` wrote; not edited",
-            "by hand. Absolute figures do not travel to another machine; ratios within one run do.",
+            "Made by `python -m tests.benchmarks.page` from the figures kept in `tests/benchmarks/results`, each with",
+            "how it was measured; not edited by hand. Absolute figures do not travel to another machine; ratios do",
+            "within one run.",
             "",
             f"![How many times better than stock Dramatiq, by measure and library]({plot})",
             "",
@@ -45,7 +46,7 @@ def page(bench: Json, peers: Json, history: Sequence[Json], better_at: str, plot
             "",
             better_at.strip(),
             "",
-            *_stated(),
+            *_stated(bench),
             *_struck(history),
         ]
     )
@@ -125,7 +126,8 @@ def number(value: float) -> str:
     return f"{value:,.0f}" if value >= 100 or value == int(value) else f"{value:.3g}"
 
 
-def _stated() -> Iterator[str]:
+def _stated(bench: Json) -> Iterator[str]:
+    kept = {*(claim["name"] for claim in bench["claims"]), *bench["alone"]}
     yield "## What README and docs say, and which line says it"
     yield ""
     yield "| claim | in | measured by |"
@@ -133,7 +135,7 @@ def _stated() -> Iterator[str]:
     for one in STATED:
         where, _, what = one.line.rpartition(":")
         by = {
-            "": f'`make bench BENCH_ARGS="--only {what}"`' if what != NO_LINE else "by hand, once; no line repeats it",
+            "": "by hand, once; no line repeats it" if what == NO_LINE else _by_line(what, kept),
             "peers": f'`make bench-peers BENCH_ARGS="--only {what}"`',
             "make": f"`make {what}`",
             "module": f"`python -m {what}`",
@@ -142,6 +144,10 @@ def _stated() -> Iterator[str]:
         address = one.file.removeprefix("docs/") if one.file.startswith("docs/") else f"../{one.file}"
         yield f"| {one.words} | [{one.file}]({address}) | {by} |"
     yield ""
+
+
+def _by_line(name: str, kept: Collection[str]) -> str:
+    return f'`make bench BENCH_ARGS="--only {name}"`{"" if name in kept else ", which the kept run lacks"}'
 
 
 def _struck(history: Sequence[Json]) -> Iterator[str]:
