@@ -92,7 +92,7 @@ def _upgrade(connection: Connection, config: Config, tried_for: timedelta) -> No
         while (refused := _refused(connection, config)) is not None:
             tries, seen = tries + 1, watch.take()
             statement = " ".join((refused.statement or "").split())[:200]
-            known = {"waits_for": seen and seen.table, "held_by": seen and seen.held_by}
+            known = {"waits_for": seen.table if seen else None, "held_by": seen.held_by if seen else None}
             left = ends - time.monotonic()
             if left <= 0:
                 raise MigrationBlocked(statement, tries=tries, tried_for=tried_for, **known) from refused
