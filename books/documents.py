@@ -7,7 +7,8 @@ lane's processes share the cores. Reading order is restored (`books.reading_orde
 Not guaranteed: that OCR reads right (a page turned by 90 or 180 degrees comes out as noise); anything beyond the first
 `MAX_PAGES` pages, or `MAX_SCANNED` of those without a text layer (`pages` says how many were read); that a picture
 inside a PDF is small, since PDFium decodes it. A document that cannot be read raises `DocumentUnreadable`, a picture of
-too many pixels before they are decoded. The soft budget is asked between pages.
+too many pixels before they are decoded, and a page of no scan's shape before it is drawn. The soft budget is asked
+between pages.
 """
 
 from __future__ import annotations
@@ -142,7 +143,9 @@ def _text_or_picture(path: Path, document: PdfDocument, number: int) -> str | Im
             page = document[number]
             try:
                 text = _text_layer(page)
-                return text if sum(map(str.isalnum, text)) >= _TEXT_LAYER else _rendered(page)
+                if sum(map(str.isalnum, text)) >= _TEXT_LAYER:
+                    return text
+                return _rendered(page, f"{path.name}: page {number + 1}")
             finally:
                 page.close()
         except PdfiumError as error:
@@ -163,15 +166,26 @@ def _text_layer(page: PdfPage) -> str:
         textpage.close()
 
 
-def _rendered(page: PdfPage) -> Image:
+def _rendered(page: PdfPage, subject: str) -> Image:
     width, height = page.get_size()
-    scale = min(_LARGEST_SCALE, math.sqrt(_READ_PIXELS / max(1.0, width * height)))
-    bitmap = page.render(scale=scale)
+    bitmap = page.render(scale=_scale(width, height, subject))
     try:
         picture: Image = bitmap.to_pil().convert("RGB")
         return picture
     finally:
         bitmap.close()
+
+
+def _scale(width: float, height: float, subject: str) -> float:
+    """At which a page of this size, in points, is drawn.
+
+    Each side is rounded up to a pixel, so the area alone bounds nothing: a page of 400,000,000 x 0.003 points would be
+    1.2 GB. Within `MAX_STRETCH` rounding adds some thousand pixels.
+    """
+    scale = min(_LARGEST_SCALE, math.sqrt(_READ_PIXELS / max(1.0, width * height)))
+    if not 0 < max(width, height) <= MAX_STRETCH * min(width, height) < math.inf:
+        raise DocumentUnreadable(f"{subject} is {width:g} x {height:g} points, which is no scan; scan it again")
+    return scale
 
 
 def _picture(path: Path) -> Image:

@@ -197,6 +197,27 @@ def test_a_picture_of_too_many_pixels_is_refused_by_its_head(tmp_path: Path, sid
         read(huge_png(tmp_path / "bomb.png", side))
 
 
+@pytest.mark.parametrize(("width", "height"), [(4_000_000, 0.3), (0.3, 4_000_000), (2_100, 100)])
+def test_a_page_without_text_that_is_no_scans_shape_is_refused_before_it_is_drawn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, width: float, height: float
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise AssertionError("the page was drawn")
+
+    monkeypatch.setattr("pypdfium2.PdfPage.render", refuse)
+    (tmp_path / "strip.pdf").write_bytes(text_pdf(Sheet(width, height, texts=[])))
+    with pytest.raises(DocumentUnreadable, match=r"strip\.pdf: page 1 is .* points, which is no scan; scan it again"):
+        read(tmp_path / "strip.pdf")
+
+
+def test_a_page_as_long_as_a_till_slip_is_drawn(tmp_path: Path) -> None:
+    from PIL import Image
+
+    Image.new("RGB", (80, 20 * 80), "white").save(tmp_path / "slip.pdf")
+    with pytest.raises(DocumentUnreadable, match=r"slip\.pdf: no text on 1 page"):
+        read(tmp_path / "slip.pdf")
+
+
 def test_a_blank_page_and_a_missing_file_are_refused(tmp_path: Path) -> None:
     with pytest.raises(DocumentUnreadable, match=r"blank\.png: no text on 1 page"):
         read(picture(tmp_path / "blank.png", []))

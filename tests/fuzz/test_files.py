@@ -31,7 +31,8 @@ CSVS = [
 @cache
 def _pdfs() -> tuple[bytes, ...]:
     texts = [Placed(20, 40 + 20 * line, 12, f"Bäckerei Größe {line} 12,34 €") for line in range(5)]
-    return text_pdf(Sheet(300, 200, texts=texts)), picture_pdf(_picture("RGB", "JPEG"), SIZE, 300, 200)
+    strip = text_pdf(Sheet(9_000_000, 0.01))
+    return text_pdf(Sheet(300, 200, texts=texts)), strip, picture_pdf(_picture("RGB", "JPEG"), SIZE, 300, 200)
 
 
 @cache
