@@ -1,7 +1,8 @@
 """Reads a CSV of bank movements: `;`, `,` or tab between cells, German or English numbers, dates and headings.
 
-Rows come one at a time; the file is never held whole. A row that cannot be read comes as a `BadRow` with its number and
-what was found. UTF-8 and UTF-16 are told by their bytes; what is neither is Windows-1252, which Latin-1 is a part of.
+Rows come one at a time; the file is never held whole, and of a row no more than `LONGEST_ROW`. A row that cannot be
+read comes as a `BadRow` with its number and what was found. UTF-8 and UTF-16 are told by their bytes; what is neither
+is Windows-1252, which Latin-1 is a part of.
 
 The delimiter (with tabs the headings' language) decides what a lone separator before three digits means: thousands in
 `1.234` of a `;` file and in `1,234` of a `,` file; the other way round it would be a third decimal, which is an error.
@@ -21,8 +22,12 @@ from dataclasses import dataclass, replace
 from datetime import date, datetime
 from decimal import Decimal
 from pathlib import Path
+from typing import TextIO
 
 from fleet.errors import FleetError
+
+MAX_BYTES = 50_000_000  # half a million rows of a hundred; an import reads its file up to four times
+LONGEST_ROW = 131_072  # characters, what `csv` allows one cell; a bank's row has a few hundred
 
 _HEADINGS = {
     "date": ("date", "booking date", "datum", "buchungstag", "buchungsdatum"),
@@ -80,6 +85,29 @@ class _Shape:
         return cells[position].strip() if position is not None and position < len(cells) else ""
 
 
+class _Lines:
+    """A file's lines for `csv.reader`, which would take a row of any length, and one that quotes carry over many lines.
+
+    Whoever takes a row sets `left` again; a line that is longer than what is left is never read to its end.
+    """
+
+    def __init__(self, file: TextIO) -> None:
+        self._file, self._number, self.left = file, 0, LONGEST_ROW
+
+    def __iter__(self) -> _Lines:
+        return self
+
+    def __next__(self) -> str:
+        line = self._file.readline(self.left + 1)
+        if not line:
+            raise StopIteration
+        self._number += 1
+        self.left -= len(line)
+        if self.left < 0:
+            raise csv.Error(f"in line {self._number} a row has over {LONGEST_ROW} characters; is a quote left open?")
+        return line
+
+
 def rows(path: Path) -> Iterator[CsvRow | BadRow]:
     """Every row below the heading, in order; blank lines are no rows."""
     shape = _shape(path)
@@ -90,15 +118,23 @@ def rows(path: Path) -> Iterator[CsvRow | BadRow]:
 def _cells(path: Path, shape: _Shape) -> Iterator[list[str]]:
     number = 0
     with path.open(encoding=shape.encoding, errors="replace", newline="") as file:
-        reader = csv.reader(file, delimiter=shape.delimiter)
+        lines = _Lines(file)
         try:
-            filled = (cells for cells in reader if any(cell.strip() for cell in cells))
+            filled = _filled(lines, shape.delimiter)
             next(filled, None)
             for cells in filled:
                 number += 1
                 yield cells
         except csv.Error as error:
-            raise NotCsv(f"{path.name}: after row {number} the file is no CSV any more ({error}).") from error
+            found = f"after row {number} the file is no CSV any more ({error})"
+            raise NotCsv(f"{path.name}: {found}; export it again.") from error
+
+
+def _filled(lines: _Lines, delimiter: str) -> Iterator[list[str]]:
+    for cells in csv.reader(lines, delimiter=delimiter):
+        lines.left = LONGEST_ROW
+        if any(cell.strip() for cell in cells):
+            yield cells
 
 
 def count(path: Path) -> int:
@@ -108,10 +144,13 @@ def count(path: Path) -> int:
 
 def _shape(path: Path) -> _Shape:
     try:
+        size = path.stat().st_size
         with path.open("rb") as file:
             head = file.read(_HEAD)
     except OSError as error:
         raise NotCsv(f"{path.name}: cannot be opened ({error.strerror}); upload it again.") from error
+    if size > MAX_BYTES:
+        raise NotCsv(f"{path.name}: {size} bytes, more than {MAX_BYTES}; split the file and upload its parts.")
     if not head.strip():
         raise NotCsv(f"{path.name}: found {len(head)} bytes and no text in them, not a CSV; export it again.")
     encoding = _encoding(path, head)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from datetime import date
 from pathlib import Path
 
@@ -101,6 +102,44 @@ def test_what_is_no_csv_says_what_was_found(tmp_path: Path, content: bytes, foun
     with pytest.raises(NotCsv, match=found) as refused:
         read(tmp_path / "upload.csv", content)
     assert f"{refused.value}".startswith("upload.csv: ")
+
+
+CARRIED = 'Datum;Betrag\n02.03.2026;1\n02.03.2026;1;"' + '\n";"' * 700_000
+SEPARATORS = "Datum;Betrag\n02.03.2026;1\n" + ";" * 2_000_000
+
+
+@pytest.mark.parametrize(
+    ("content", "line"),
+    [(SEPARATORS, 3), (SEPARATORS + "\n02.03.2026;1", 3), (CARRIED, 32_768)],
+    ids=["the last line", "a line between", "many lines"],
+)
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-16"])
+def test_a_row_that_is_too_long_is_refused_before_it_is_read_also_where_quotes_carry_it_over_many_lines(
+    tmp_path: Path, content: str, line: int, encoding: str
+) -> None:
+    (tmp_path / "upload.csv").write_text(content, encoding)
+    tracemalloc.start()
+    told = rf"upload\.csv: after row 1 .*in line {line} a row has over 131072 characters.*; export it again"
+    with pytest.raises(NotCsv, match=told):
+        csv_rows.count(tmp_path / "upload.csv")
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 8_000_000
+
+
+def test_rows_of_many_lines_are_as_many_as_they_are(tmp_path: Path) -> None:
+    long, blank = '02.03.2026;1;"' + "a line\n" * 1_000 + '"\n', "\n" * 140_000
+    rows = read(tmp_path / "a.csv", f"Datum;Betrag;Text\n{long * 60}{blank}02.03.2026;1")
+    assert [row.number for row in rows] == list(range(1, 62))
+    assert all(isinstance(row, CsvRow) and row.remittance.count("\n") == 999 for row in rows[:-1])
+
+
+def test_a_file_of_too_many_bytes_is_refused_unread(tmp_path: Path) -> None:
+    with (tmp_path / "upload.csv").open("wb") as file:
+        file.write(b"Datum;Betrag\n")
+        file.truncate(csv_rows.MAX_BYTES + 1)
+    with pytest.raises(NotCsv, match=r"upload\.csv: 50000001 bytes, more than 50000000; split the file"):
+        csv_rows.count(tmp_path / "upload.csv")
 
 
 def test_a_file_of_a_heading_alone_has_no_rows(tmp_path: Path) -> None:
