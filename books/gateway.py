@@ -4,7 +4,8 @@ Each thing is sent under its Idempotency-Key, and can be asked for by it. What w
 that matters, whether the other side can have it (`books.outside.answers`).
 
 Not guaranteed: any retry. A timeout bounds each wait for bytes, not their sum; that is bounded by the job's soft budget
-(`books.waits`). No message holds what was sent, nor words of the other side beyond its error code.
+(`books.waits`), and their number by `books.replies`. No message holds what was sent, nor words of the other side beyond
+its error code.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import Any
 import httpx
 
 from books.outside.answers import Conflicting, Limited, NotTaken, Receipt, Refused, Unclear
+from books.replies import ReplyRefused, bound_replies
 from books.retry_after import retry_after
 from books.waits import cut_every_wait
 from fleet import deadline
@@ -47,6 +49,7 @@ class GatewayClient:
             limits=httpx.Limits(max_connections=connections, max_keepalive_connections=connections),
         )
         cut_every_wait(self._http)
+        bound_replies(self._http)
 
     def close(self) -> None:
         self._http.close()
@@ -64,6 +67,8 @@ class GatewayClient:
         except httpx.RequestError as error:
             deadline.check()  # a wait that the budget cut short is the job's end
             raise Unclear(f"{key}: {type(error).__name__} on POST {self._path}; ask whether it was taken") from error
+        except ReplyRefused as error:
+            raise Unclear(f"{key}: {error}, on POST {self._path}; ask whether it was taken") from error
         if answer.status_code == 429:
             after = _wait(answer)
             raise Limited(f"{key}: too many requests (429); the next is allowed in {after}", after)
@@ -83,6 +88,8 @@ class GatewayClient:
             raise Unclear(
                 f"{key}: {type(error).__name__} on GET {self._path}; nobody says whether it is there"
             ) from error
+        except ReplyRefused as error:
+            raise Unclear(f"{key}: {error}, on GET {self._path}; nobody says whether it is there") from error
         if answer.status_code == 404 and _code(answer) == "unknown_key":
             return None
         return self._receipt(answer, key)

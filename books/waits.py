@@ -9,6 +9,7 @@ Not guaranteed: a bound on the whole call outside a job. Name resolution is one 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
 
@@ -20,9 +21,15 @@ def cut_every_wait(client: Any) -> None:
 
     Neither has a public place for a network backend; `tests/books/test_waits.py` would notice if the private one moved.
     """
+    for pool in pools(client):
+        pool._network_backend = _Backend(pool._network_backend)
+
+
+def pools(client: Any) -> Iterator[Any]:
+    """httpcore's pools of such a client, its own and one a proxy."""
     for transport in (client._transport, *client._mounts.values()):
         if transport is not None:
-            transport._pool._network_backend = _Backend(transport._pool._network_backend)
+            yield transport._pool
 
 
 def _left(timeout: float | None) -> float | None:

@@ -5,7 +5,7 @@ was turned down is repeated once with the new one.
 
 Not guaranteed: any other retry. A failed request raises and the job decides (`refusals` says which failures may pass
 by themselves). The timeout bounds each wait for bytes, not their sum; that is bounded by the job's soft budget
-(`books.waits`).
+(`books.waits`), and their number by `books.replies`.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from books.bank.refusals import (
     refusal,
     speaks_of_token,
 )
+from books.replies import ReplyRefused, bound_replies
 from books.waits import cut_every_wait
 from fleet import deadline
 from fleet.clock import clock
@@ -68,6 +69,7 @@ class BankClient:
             limits=httpx.Limits(max_connections=connections, max_keepalive_connections=connections),
         )
         cut_every_wait(self._http)
+        bound_replies(self._http)
 
     def close(self) -> None:
         self._http.close()
@@ -181,6 +183,10 @@ class BankClient:
         except httpx.RequestError as error:
             deadline.check()  # a timeout that the budget cut short is the job's end, not the bank's fault
             raise BankUnavailable(f"{subject}: {type(error).__name__} on {method} {path}; try again later") from error
+        except ReplyRefused as error:
+            raise BankAnswerInvalid(
+                f"{subject}: found {error}, on {method} {path}; try again, then ask the bank"
+            ) from error
 
 
 def _answer(response: httpx.Response, subject: str, secrets: Iterable[str]) -> dict[str, Any]:

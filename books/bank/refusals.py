@@ -45,7 +45,10 @@ class ConsentExpired(FleetError):
 
 
 class BankAnswerInvalid(FleetError):
-    """Raised when a successful answer does not have the shape the API promises; names the account and the find."""
+    """Raised when a successful answer does not have the shape the API promises; names the account and the find.
+
+    Also of any answer that is too large or compressed, whatever its status.
+    """
 
 
 class BankRefused(FleetError):

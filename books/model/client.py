@@ -5,7 +5,7 @@ An answer that is not the JSON asked for is sent back once, saying what was wron
 
 Not guaranteed: any other retry. The SDK's own are off; a failed request raises and the job decides (`refusals` says
 which failures may pass by themselves). The timeout bounds each wait for bytes, not their sum; that is bounded by the
-job's soft budget (`books.waits`).
+job's soft budget (`books.waits`), and their number by `books.replies`.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from books.model import prompts
 from books.model.refusals import ModelAnswerInvalid, ModelRefused, ModelUnavailable, refusal
 from books.model.reply import Reply, ReplyUnreadable, reply_of
 from books.model.turns import Message, ModelStep, ToolCall, Usage
+from books.replies import ReplyRefused, bound_replies
 from books.waits import cut_every_wait
 from fleet import deadline
 
@@ -51,6 +52,7 @@ class ModelClient:
         root = base_url.rstrip("/") if urlsplit(base_url).path.strip("/") else f"{base_url.rstrip('/')}/v1"
         http = openai.DefaultHttpxClient()
         cut_every_wait(http)
+        bound_replies(http)
         self._sdk = openai.OpenAI(api_key=key, base_url=root, max_retries=0, http_client=http)
         self._completions = self._sdk.chat.completions
 
@@ -123,10 +125,13 @@ class ModelClient:
             completion: ChatCompletion = self._completions.create(
                 model=self._model, messages=messages, timeout=timeout, extra_headers=headers, **more
             )
-        except openai.APIConnectionError as error:
+        except (openai.APIConnectionError, ReplyRefused) as error:
             deadline.check()  # a timeout that the budget cut short is the job's end, not the model's fault
-            cause = type(error.__cause__ or error).__name__
-            raise ModelUnavailable(f"{subject}: {cause} after at most {timeout:.0f} s; try again later") from error
+            cause = error.__cause__ or error  # releases of the SDK differ in what they wrap
+            if isinstance(cause, ReplyRefused):
+                raise ModelAnswerInvalid(f"{subject}: found {cause}; check the base URL") from error
+            found = f"{type(cause).__name__} after at most {timeout:.0f} s"
+            raise ModelUnavailable(f"{subject}: {found}; try again later") from error
         except openai.APIStatusError as error:
             raise refusal(error, subject, self._sdk.api_key) from None  # the SDK's own has the whole body in its text
         except (openai.APIError, ValueError, RecursionError) as error:
