@@ -76,6 +76,7 @@ EXPORTED: tuple[Metric, ...] = (
     _level("fleet_outbox_oldest_seconds", "", "Age of the oldest that waits in the outbox, in real seconds; or 0"),
     # Slots, by who judged or claimed them.
     _count("fleet_slots", "entry verdict", "Slots judged (fired, coalesced, expired, paused, overlapped)"),
+    # `other`: of an entry that is none of the schedule's; a message is anybody's to write, and would make series.
     _count("fleet_slot_claims", "entry answer", "Claims (first, again, taken_over, discarded, waits, unanswered)"),
     # The processes of a lane, by its supervisor; those that run suspects apart.
     _level("fleet_lane_processes", "lane state", "Processes: as `declared`, and those that take messages (`serving`)"),

@@ -25,11 +25,11 @@ from fleet.budgets import budget_of
 from fleet.clock import clock
 from fleet.entry_runs import RETURNED, Run, write
 from fleet.logs import get_logger
+from middleware.known_entry import LONGEST_NAME
 from middleware.outcome import outcome, skipped
 
 log = get_logger(__name__)
 
-_LONGEST_NAME = 200  # an entry's name out of a message, which anybody can write, becomes part of a key
 _WITHOUT_BUDGET = timedelta(hours=1)  # outside every lane
 
 
@@ -73,7 +73,7 @@ def _run(broker: Broker, message: MessageProxy) -> Run | None:
     """A run of an entry's message that begins now; None for any other message."""
     options = message.options
     entry, slot, chain, retries = (options.get(name) for name in (wire.ENTRY, wire.SLOT, wire.CHAIN, "retries"))
-    if not isinstance(entry, str) or not 0 < len(entry) <= _LONGEST_NAME or wire.LOST in options:
+    if not isinstance(entry, str) or not 0 < len(entry) <= LONGEST_NAME or wire.LOST in options:
         return None
     assert isinstance(broker, FleetBroker)
     held, now = budget_of(broker, message), clock.now()

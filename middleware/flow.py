@@ -16,6 +16,7 @@ from fleet import flow, wire
 from fleet.broker import FleetBroker
 from fleet.clock import clock
 from fleet.workers.ready import Ready
+from middleware.known_entry import is_known
 from middleware.outcome import outcome, skipped
 
 
@@ -67,13 +68,13 @@ class FlowCounts(Middleware):
         if self._flow is None or began is not None or how == "waits":
             return
         figures = [f"q:{message.queue_name}:ended"]
-        if how == "expired" and (figure := _of_slot(message)):
+        if how == "expired" and (figure := _of_slot(broker, message)):
             figures.append(figure)
         self._flow.add(*figures)
 
 
-def _of_slot(message: MessageProxy) -> str | None:
-    """What expired: an entry's slot, or a message that a slot's sent on.
+def _of_slot(broker: Broker, message: MessageProxy) -> str | None:
+    """What expired: an entry's slot, or a message that a slot's sent on; None where no entry here has that name.
 
     A chain's ends with its night, and its rows wait for the next: no slot was missed, also where a slot's message had
     begun it. What a person fired was none either.
@@ -82,5 +83,6 @@ def _of_slot(message: MessageProxy) -> str | None:
         return None
     entry, origin = message.options.get(wire.ENTRY), message.options.get(wire.ORIGIN)
     if isinstance(entry, str) and wire.SLOT in message.options:
-        return f"e:{entry}:expired"
-    return f"e:{origin.partition('@')[0]}:expired_rest" if isinstance(origin, str) else None
+        return f"e:{entry}:expired" if is_known(broker, entry) else None
+    sender = origin.partition("@")[0] if isinstance(origin, str) else None
+    return f"e:{sender}:expired_rest" if is_known(broker, sender) else None

@@ -6,8 +6,9 @@ slot is live it comes back every few seconds, without using up an attempt, until
 from a lapsed lease, or expires. While PostgreSQL does not answer, slots' messages come back in the same way and none
 runs; an end that could not be written is kept (`fleet.storage.slot_ends`).
 
-Without a database, and for a message without a slot (fired by hand, or sent by a slot's job), nothing is claimed. Not
-guaranteed: that one message's body runs once; delivered again, it passes.
+Without a database, and for a message without a slot (fired by hand, or sent by a slot's job), nothing is claimed; nor
+for an entry that no schedule has with a name of more than 200 signs: an index of PostgreSQL may not hold it, and its
+message would come back for ever. Not guaranteed: that one message's body runs once; delivered again, it passes.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from fleet import metrics, wire
 from fleet.broker.ends import current
 from fleet.budgets import budget_of
 from fleet.logs import get_logger
+from middleware.known_entry import LONGEST_NAME, is_known, label
 from middleware.outcome import Outcome, outcome, skipped
 from middleware.slot_refusal import come_back, refused, said
 
@@ -51,7 +53,7 @@ class SlotClaim(Middleware):
         self._making = threading.Lock()
 
     def before_process_message(self, broker: Broker, message: MessageProxy) -> None:
-        of = _slot_of(message)
+        of = _slot_of(broker, message)
         if of is None:
             return
         from fleet.storage import slots
@@ -63,7 +65,7 @@ class SlotClaim(Middleware):
             raise come_back(broker, message, of, "unanswered") from None
         if isinstance(answer, slots.Refused):
             raise refused(broker, message, of, answer)
-        metrics.slot_claim(of.entry, answer.how)
+        metrics.slot_claim(label(broker, of.entry), answer.how)
         if answer.how == "taken_over":
             log.warning("slot_taken_over", **said(of))
         self._running.message, self._running.held = message, answer
@@ -88,7 +90,7 @@ class SlotClaim(Middleware):
         """Write what was decided before the broker ends the message: Redis may forget what PostgreSQL knows."""
         held = self._running.held if self._running.message is message else None
         self._running.message = self._running.held = self._running.how = None
-        of = held.of if held else _slot_of(message)
+        of = held.of if held else _slot_of(broker, message)
         if of is None or how in ("discarded", "waits"):
             return
         from fleet.storage import slots
@@ -125,7 +127,7 @@ def _until_retried() -> timedelta:
     return timedelta(milliseconds=settling.retry[1]) if settling and settling.retry else timedelta(0)
 
 
-def _slot_of(message: MessageProxy) -> OfSlot | None:
+def _slot_of(broker: Broker, message: MessageProxy) -> OfSlot | None:
     """The slot that a message stands for, where there is a database to claim it in."""
     from fleet.app import settings
 
@@ -133,6 +135,8 @@ def _slot_of(message: MessageProxy) -> OfSlot | None:
         return None
     entry, slot, nonce = (message.options.get(name) for name in (wire.ENTRY, wire.SLOT, wire.NONCE))
     if not isinstance(entry, str) or not isinstance(slot, int) or not settings().database_url:
+        return None
+    if len(entry) > LONGEST_NAME and not is_known(broker, entry):
         return None
     from fleet.storage.slots import OfSlot
 

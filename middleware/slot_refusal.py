@@ -16,6 +16,7 @@ from dramatiq.middleware import SkipMessage
 from fleet import metrics, wire
 from fleet.clock import clock
 from fleet.logs import get_logger
+from middleware.known_entry import label
 
 if TYPE_CHECKING:
     from fleet.storage.slots import OfSlot, Refused
@@ -34,7 +35,7 @@ def refused(broker: Broker, message: MessageProxy, of: OfSlot, answer: Refused) 
     """Discard a message whose slot ended under another fire's, or have it wait for that one's end."""
     if answer.left is not None:
         return come_back(broker, message, of, "waits", answer.left)
-    metrics.slot_claim(of.entry, "discarded")
+    metrics.slot_claim(label(broker, of.entry), "discarded")
     log.warning("slot_message_discarded", **said(of), slot_is=str(answer.state))
     message.options["discarded"] = True  # for the middleware above, whose after_skip hooks run next
     return SlotNotHad(f"{of.entry} of {of.slot.isoformat()} ended as {answer.state} under another fire's message")
@@ -47,7 +48,7 @@ def come_back(
     real = max(_SOONEST, min(left, ASKS_EVERY)) * random.uniform(1.0, 1.2)  # what waits together asks one by one
     broker.enqueue(message, delay=wire.duration_ms(real * clock.rate))  # type: ignore[arg-type]
     message.options["waits"] = True  # not in what was just encoded; see above
-    metrics.slot_claim(of.entry, answer)
+    metrics.slot_claim(label(broker, of.entry), answer)
     log.info("slot_message_waits", **said(of), answer=answer, comes_back_in=str(real))
     return SlotNotHad(f"{of.entry} of {of.slot.isoformat()} cannot be had now: {answer}")
 

@@ -2,6 +2,10 @@
 
 Whatever the bytes are, the lane goes on: too many of them, none of the encoder's, fields of a Dramatiq to come, an
 actor that this worker does not know.
+
+A message is of the queue that it was fetched from, whatever queue its body names: that name is anybody's to write, and
+budgets, retries, quotas and metrics go by it. Not guaranteed: that a result stored by Dramatiq's `Results` is found
+under the other name.
 """
 
 from __future__ import annotations
@@ -11,7 +15,6 @@ from dataclasses import fields
 from typing import Any
 
 from dramatiq import Message, MessageProxy
-from dramatiq.common import q_name
 from dramatiq.errors import ActorNotFound, DecodeError
 from dramatiq.message import get_encoder
 
@@ -64,9 +67,18 @@ def read(one: Fetched) -> FleetMessage:
     check_depth(message)
     eta = message.options.pop("eta", None)  # of a stock producer: its delay is over
     message.options["redis_message_id"] = one.id
-    if message.queue_name.endswith(".DQ"):
-        message = message.copy(queue_name=q_name(message.queue_name))
-    return FleetMessage(message, one, eta)
+    return FleetMessage(of_queue(message, one.queue), one, eta)
+
+
+def of_queue(message: Message[Any], queue: str) -> Message[Any]:
+    """A message that was fetched from a queue as one of that queue.
+
+    What stock Dramatiq delayed names the queue's `.DQ`; what somebody moved there, or put there by hand, any other.
+    Raises `TypeError` for a name that is no text.
+    """
+    if not isinstance(message.queue_name, str):
+        raise TypeError(f"its queue is {message.queue_name!r}")
+    return message if message.queue_name == queue else message.copy(queue_name=queue)
 
 
 def _fields_to_come(body: bytes) -> list[str]:

@@ -29,6 +29,7 @@ from fleet.check_ins import CheckIns
 from fleet.clock import clock
 from fleet.logs import brief, get_logger
 from fleet.workers.board import Slot
+from fleet.workers.reading import of_queue
 
 log = get_logger(__name__)
 
@@ -176,10 +177,10 @@ class Verdicts:
             message: Message[object] = Message.decode(body)
             if not isinstance(message.actor_name, str):
                 raise TypeError(f"its actor is {message.actor_name!r}")
+            return of_queue(message, queue)
         except Exception as error:
             log.warning("lost_message_unreadable", queue=queue, id=id, error=brief(error))
             return None
-        return message
 
     def _by_digest(self, worker: str, slot: Slot) -> str | None:
         """The id of a message whose id did not fit on the board."""

@@ -12,7 +12,7 @@ import redis
 from dramatiq import Message
 from sqlalchemy import delete
 
-from fleet import Budget, Lane, Retry
+from fleet import Budget, Entry, Lane, Retry
 from fleet import app as application
 from fleet.broker import FleetBroker, keys
 from fleet.clock import clock
@@ -36,15 +36,16 @@ LANE = Lane(
     budget=Budget(timedelta(seconds=20), timedelta(seconds=40), because="no job of a test comes near it"),
     retry=Retry(attempts=3, first=timedelta(milliseconds=20), longest=timedelta(milliseconds=40)),
 )
+NIGHTLY = Entry("nightly", cron="0 1 * * *", expires=timedelta(hours=2), because="the entry of these tests' slots")
 
 
 class House:
-    """The broker, its one lane, and what is left of its messages."""
+    """The broker, its one lane and entry, and what is left of its messages."""
 
     def __init__(self, broker: FleetBroker, client: redis.Redis) -> None:
         self.broker, self._client = broker, client
         self._worker: FleetWorker | None = None
-        broker.lanes = {QUEUE: LANE}
+        broker.lanes, broker.entries = {QUEUE: LANE}, {NIGHTLY.name: NIGHTLY}
 
     def lane(self, **values: Any) -> None:
         """Give the lane another budget or retry shape."""
