@@ -4,6 +4,9 @@ Without a login only requests to a loopback name are answered, so that a page el
 pointing a name of its own at 127.0.0.1, and none that a proxy passed on. Whatever is no GET must come from a page of
 the console's own (Origin, Sec-Fetch-Site), beside the token in its form.
 
+A form is bounded before anybody asks who sends it: it says how long it is, by a `Content-Length` alone, and what comes
+is counted besides.
+
 Whether a path needs a login goes by the path that the router goes by too, never by an address that was put together of
 what the request says of itself: its Host is anybody's to write.
 
@@ -15,6 +18,7 @@ from __future__ import annotations
 from urllib.parse import quote, urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -39,6 +43,8 @@ _HEADERS = {
 
 
 _MOST_BYTES = 65_536  # of a form; a login is open to everybody, and nobody's memory is to be filled through it
+_LONGEST_NUMBER = 20  # digits that a length may have, leading zeros and all
+_TOO_LONG = f"A form is at most {_MOST_BYTES:,} bytes long, and says how long it is."
 
 
 class Guard:
@@ -64,7 +70,7 @@ class Guard:
             await send(message)
 
         answer = self._refusal(request) or self._let_in(request)
-        await (answer or self._app)(scope, receive, send_guarded)
+        await (answer or self._app)(scope, _counted(receive) if _is_form(request) else receive, send_guarded)
 
     def _refusal(self, request: Request) -> Response | None:
         headers = request.headers
@@ -77,14 +83,11 @@ class Guard:
                 return _refused(
                     403, "A proxy passes this on, and this console asks for no login. Give it tokens: docs/console.md."
                 )
-        if request.method in ("GET", "HEAD"):
+        if not _is_form(request):
             return None
         if not _own(headers):
             return _refused(403, "This request comes from another site's page.")
-        length = headers.get("content-length", "")
-        if not length.isdecimal() or int(length[:9]) > _MOST_BYTES:
-            return _refused(413, f"A form is at most {_MOST_BYTES:,} bytes long, and says how long it is.")
-        return None
+        return None if _is_bounded(headers) else _refused(413, _TOO_LONG)
 
     def _let_in(self, request: Request) -> Response | None:
         visitor = self._sessions.of_cookie(request.cookies.get(COOKIE))
@@ -99,6 +102,33 @@ class Guard:
             return _refused(401, "Log in first.")
         wanted = quote(path) + (f"?{query}" if query else "")
         return RedirectResponse(f"/login?next={quote(wanted, safe='')}", 303)
+
+
+def _is_form(request: Request) -> bool:
+    return request.method not in ("GET", "HEAD")
+
+
+def _is_bounded(headers: Headers) -> bool:
+    """Whether a form says that it is short; one in chunks may go on for ever, whatever length it gives beside."""
+    length = headers.get("content-length", "")
+    if "transfer-encoding" in headers or not length.isdecimal() or len(length) > _LONGEST_NUMBER:
+        return False
+    return int(length) <= _MOST_BYTES
+
+
+def _counted(receive: Receive) -> Receive:
+    """What receives a form and raises a 413 behind its most bytes, for a server that takes more than was said."""
+    came = 0
+
+    async def receive_counted() -> Message:
+        nonlocal came
+        message = await receive()
+        came += len(message.get("body", b""))
+        if came > _MOST_BYTES:
+            raise HTTPException(413, _TOO_LONG)
+        return message
+
+    return receive_counted
 
 
 def _own(headers: Headers) -> bool:

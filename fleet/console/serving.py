@@ -1,6 +1,8 @@
 """Runs the console: who may listen where, and that nobody listens to the world without a login.
 
 On loopback nobody has to log in, unless tokens are given. Anywhere else the console does not start without them.
+
+What uvicorn says, a page that raises included, goes where this process's log goes, scrubbed as all of it is.
 """
 
 from __future__ import annotations
@@ -64,6 +66,7 @@ def serve(app: App, configured: Settings, host: str, port: int) -> None:
         http="h11",
         loop="asyncio",
         lifespan="off",
+        log_config=None,  # its own handlers would write past the scrubbing
         log_level="warning",
         access_log=False,
         server_header=False,

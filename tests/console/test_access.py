@@ -196,6 +196,32 @@ def test_a_form_that_is_too_long_or_does_not_say_how_long_it_is_is_not_read(clie
     assert asking.post("/login", content=iter([b"token=", b"x"])).status_code == 413
 
 
+FORM = "application/x-www-form-urlencoded"
+
+
+@pytest.mark.parametrize("length", ["000000000999999999", "0" * 30, "65537", "-1", "1e3", "9" * 5000])
+def test_the_length_of_a_form_is_read_by_its_value(client: Client, length: str) -> None:
+    told = {"Content-Length": length, "Content-Type": FORM}
+    assert client(login=True).post("/login", content=b"token=x", headers=told).status_code == 413
+
+
+def test_a_form_with_zeros_before_its_length_is_read(client: Client, given: Given) -> None:
+    body = f"token={given.reader}".encode()
+    told = {"Content-Length": f"{len(body):020}", "Content-Type": FORM}
+    assert client(login=True).post("/login", content=body, headers=told).status_code == 303
+
+
+def test_a_form_is_counted_as_it_comes_whatever_it_said_before(client: Client) -> None:
+    told = {"Content-Length": "10", "Content-Type": FORM}
+    answer = client(login=True).post("/login", content=b"token=" + b"x" * 70_000, headers=told)
+    assert answer.status_code == 413 and "at most 65,536 bytes" in answer.text
+
+
+def test_a_form_in_chunks_is_refused_also_where_it_gives_a_length(client: Client, given: Given) -> None:
+    told = {"Content-Length": "10", "Transfer-Encoding": "chunked", "Content-Type": FORM}
+    assert client(login=True).post("/login", content=b"token=xxxx", headers=told).status_code == 413
+
+
 def test_wrong_tokens_are_counted_for_a_minute_and_for_each_address_alone() -> None:
     at = [0.0]
     tries = Tries(lambda: at[0])
