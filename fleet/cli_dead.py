@@ -14,7 +14,6 @@ import threading
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from datetime import timedelta
 from itertools import islice
 from typing import Annotated
 
@@ -27,6 +26,7 @@ from fleet import audit
 from fleet.app import App, process_broker
 from fleet.broker.dead import DeadLetter, Filter, Place, count, discard, find, letters, read, requeue, select
 from fleet.errors import NotDeclared
+from fleet.hours import hours
 from fleet.servers import require_broker
 
 QueueOption = Annotated[str | None, typer.Option("--queue", help="Only this queue.")]
@@ -194,11 +194,10 @@ def _filter(
 ) -> Filter:
     if actor is not None and reason != "unknown actor":  # those letters' actors are declared nowhere
         app.actor(actor)
-    return Filter(actor, reason, _hours(older), _hours(newer), argument)
-
-
-def _hours(given: float | None) -> timedelta | None:
-    return None if given is None else timedelta(hours=given)
+    older_than, newer_than = (
+        None if given is None else hours(option, given) for option, given in (("--older", older), ("--newer", newer))
+    )
+    return Filter(actor, reason, older_than, newer_than, argument)
 
 
 def _queues(app: App, queue: str | None) -> list[str]:

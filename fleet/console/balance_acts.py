@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import timedelta
 
 from fleet import allowance, audit, balance_by_hand
 from fleet.clock import clock
@@ -11,14 +10,15 @@ from fleet.console.desk import Desk
 from fleet.console.reasons import Done, reason
 from fleet.console.sessions import Visitor
 from fleet.declarations import Entry
-from fleet.errors import DeclarationInvalid, FleetError
+from fleet.errors import FleetError
+from fleet.hours import hours
 
 _PAGE = "/balancer"
 
 
 def hold(desk: Desk, visitor: Visitor, given: Mapping[str, str]) -> Done:
     entry, because = _entry(desk, given), reason(given)
-    until = clock.now() + _hours(given.get("hours", ""))
+    until = clock.now() + hours("hours", given.get("hours", ""))
     with audit.noting(desk.broker, who=visitor.name, what="hold", subject=entry.name, because=because) as note:
         before = balance_by_hand.hold(desk.broker, entry, until, by=visitor.name, because=because)
         note.before = f"held by {before.by} until {before.until:%Y-%m-%d %H:%M} UTC" if before else "not held"
@@ -57,10 +57,3 @@ def _switch(desk: Desk, visitor: Visitor, given: Mapping[str, str], *, on: bool)
 
 def _entry(desk: Desk, given: Mapping[str, str]) -> Entry:
     return allowance.elastic_entry(desk.app.schedule, given["entry"])
-
-
-def _hours(written: str) -> timedelta:
-    try:
-        return timedelta(hours=float(written))
-    except (ValueError, OverflowError):
-        raise DeclarationInvalid(f"hours {written!r}: give a number of hours, for example 1.5.") from None

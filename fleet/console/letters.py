@@ -20,6 +20,7 @@ from fleet.broker.dead import LONGEST_EXCEPTION, PAGE, DeadLetter, Filter, Place
 from fleet.clock import clock
 from fleet.console.desk import Desk
 from fleet.errors import DeclarationInvalid, NotDeclared
+from fleet.hours import hours
 from fleet.known import Known, knowing
 from fleet.personal import texts_in
 from fleet.safe_args import arguments_of
@@ -59,8 +60,8 @@ def wanted(desk: Desk, given: Mapping[str, str]) -> Wanted:
     which = Filter(
         told.get("actor"),
         told.get("reason"),
-        _hours("older", told.get("older")),
-        _hours("newer", told.get("newer")),
+        hours("older", told["older"]) if "older" in told else None,
+        hours("newer", told["newer"]) if "newer" in told else None,
         told.get("argument"),
     )
     return Wanted(told, tuple(desk.queues if queue is None else [queue]), which)
@@ -174,13 +175,6 @@ def instant(written: str) -> datetime:
         return wire.from_ms(int(written))
     except (ValueError, OverflowError):
         raise DeclarationInvalid(f"{written!r} is no instant; open the page again.") from None
-
-
-def _hours(field: str, written: str | None) -> timedelta | None:
-    try:
-        return None if written is None else timedelta(hours=float(written))
-    except (ValueError, OverflowError):
-        raise DeclarationInvalid(f"{field} {written!r}: give a number of hours, for example 1.5.") from None
 
 
 def _place(asked: Wanted, written: str) -> tuple[str, int] | None:

@@ -23,6 +23,7 @@ from typer.testing import CliRunner
 from fleet import audit, cli_dead
 from fleet.broker import FleetBroker, keys
 from fleet.broker.dead import Filter, discard, find, letters, requeue, select
+from fleet.errors import DeclarationInvalid
 from tests.broker.letters import fill, spoil
 from tests.broker.proxy import Proxy
 from tests.waiting import wait_until
@@ -74,6 +75,9 @@ def test_letters_are_filtered_by_age_on_both_sides(broker: FleetBroker, run: Run
     assert "of 2" in run("list", "--older", "1").output
     assert "of 3" in run("list", "--newer", "1").output
     assert "no dead letters" in run("list", "--older", "1", "--newer", "9").output
+    for never in ("100000000", "1e300"):
+        with pytest.raises(DeclarationInvalid, match=r"--older .* give a number of hours"):
+            raise run("list", "--older", never).exception
     assert "of 2" in run("list", "--older", "9", "--newer", "11").output
 
 

@@ -157,6 +157,8 @@ def test_an_elastic_entry_is_held_and_released(client: Client, broker: FleetBrok
     late = acting.post(f"/balancer/{entry.name}/hold", data={**given, "hours": "40"})
     assert late.status_code == 400 and "at the latest" in late.text
     assert acting.post("/balancer/nightly_audit/hold", data=given).status_code == 404
+    never = acting.post(f"/balancer/{entry.name}/hold", data={**given, "hours": "100000000"})
+    assert never.status_code == 400 and "give a number of hours" in never.text
 
 
 def test_the_balancer_is_switched_off_and_on(client: Client, broker: FleetBroker, app: App) -> None:

@@ -211,7 +211,16 @@ def test_dead_letters_are_paged_and_filtered(client: Client, broker: FleetBroker
     assert "housekeeping-000002" in client().get("/dead?queue=housekeeping").text
     assert "No dead letter matches." in client().get("/dead?queue=charging&actor=nobody").text
     assert client().get("/dead?queue=charing").status_code == 404
-    assert client().get("/dead?older=soon").status_code == 400
+
+
+@pytest.mark.parametrize("written", ["soon", "nan", "1e400", "100000000", "-100000000", "1e9", "9" * 400])
+@pytest.mark.parametrize("field", ["older", "newer"])
+def test_an_age_that_no_letter_can_have_is_refused_and_says_what_to_give(
+    client: Client, field: str, written: str
+) -> None:
+    answer = client().get("/dead", params={field: written})
+    assert answer.status_code == 400
+    assert f"{field} &#39;{written[:40]}&#39;: give a number of hours" in answer.text
 
 
 def test_an_exception_is_without_what_its_message_brought_on_every_page_that_shows_it(
