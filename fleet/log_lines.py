@@ -9,14 +9,12 @@ On failure: the line is its event, its level and the name of what broke.
 from __future__ import annotations
 
 import sys
-import traceback
-from collections.abc import Iterator
 from typing import Any
 
 from fleet import sentry
-from fleet.known import Known, knowing
+from fleet.known import knowing
 from fleet.personal import kind_of, known_from, known_under
-from fleet.scrubbing import scrub, scrub_value
+from fleet.scrubbing import scrub_value, traceback_of
 
 _AS_THEY_ARE = frozenset({"level", "timestamp", "logger", "nonce", "_record", "_from_structlog"})
 
@@ -47,7 +45,7 @@ def _scrubbed(line: dict[str, Any]) -> dict[str, Any]:
     known = knowing(texts)
     scrubbed = {key: value if key in _AS_THEY_ARE else scrub_value(key, value, known) for key, value in line.items()}
     if error is not None:
-        scrubbed["exception"] = "".join(_told(error, known)).rstrip("\n")
+        scrubbed["exception"] = "".join(traceback_of(error, known)).rstrip("\n")
     if "stack_info" in scrubbed:
         scrubbed["stack"] = scrubbed.pop("stack_info")
     return scrubbed
@@ -60,9 +58,3 @@ def _exception(logged: Any) -> BaseException | None:
     if isinstance(logged, tuple):
         return logged[1]  # type: ignore[no-any-return]
     return sys.exc_info()[1] if logged else None
-
-
-def _told(error: BaseException, known: Known | None) -> Iterator[str]:
-    """A traceback, in which only lines of code and their places are what they were."""
-    for part in traceback.TracebackException.from_exception(error).format():
-        yield part if part.lstrip(" |+-").startswith('File "') else scrub(part, known)

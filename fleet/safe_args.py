@@ -38,11 +38,11 @@ def require_parameters(function: Callable[..., Any], safe_args: tuple[str, ...],
 
 
 def arguments_of(actor: Any, message: Message[Any] | MessageProxy) -> Arguments:
-    """A message's arguments, told apart; all are unsafe if they do not fit the actor's parameters."""
+    """A message's arguments, told apart; all are unsafe if they do not fit the actor's parameters, or it is None."""
     safe_names = set(getattr(actor, "safe_args", ()))
     try:
         bound = inspect.signature(actor.fn).bind_partial(*message.args, **message.kwargs).arguments
-    except (TypeError, ValueError):
+    except (AttributeError, TypeError, ValueError):
         bound = {}
     safe = {name: value for name, value in bound.items() if name in safe_names}
     unsafe = [value for name, value in bound.items() if name not in safe_names]

@@ -11,6 +11,7 @@ event that has only its types, places and tags, and says that it could not be sc
 from __future__ import annotations
 
 import re
+import traceback
 from collections.abc import Collection, Iterator, Mapping
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
@@ -19,11 +20,13 @@ from pathlib import PurePath
 from typing import Any
 from uuid import UUID
 
+from dramatiq.errors import DecodeError
+
 from fleet.known import REMOVED, Known, knowing
 from fleet.patterns import keeps, scrub, scrub_sql
 from fleet.personal import kind_of, known_from, known_under
 
-__all__ = ["REMOVED", "scrub", "scrub_event", "scrub_sql", "scrub_value", "scrub_values", "shown"]
+__all__ = ["REMOVED", "scrub", "scrub_event", "scrub_sql", "scrub_value", "scrub_values", "shown", "traceback_of"]
 
 _DEEPEST, _MOST_ITEMS = 6, 200
 _PLAIN_TYPES = (bool, int, float, datetime, date, time, timedelta, UUID, PurePath)
@@ -77,10 +80,24 @@ def scrub_values(values: Mapping[Any, Any], known: Known | None = None, depth: i
 def shown(error: BaseException, known: Collection[str] = ()) -> str:
     """An exception as a log line shows it, without what is `known` or its frames show to be personal."""
     try:
-        text = repr(error)
+        text = _as_text(error)
     except Exception as broken:
         return f"{type(error).__name__}, whose repr raises {type(broken).__name__}"
     return scrub(text, knowing({*known, *known_from(error)}))
+
+
+def traceback_of(error: BaseException, known: Known | None) -> list[str]:
+    """The parts of a traceback, in which only lines of code and their places are what they were."""
+    parts = traceback.TracebackException.from_exception(error).format()
+    return [part if part.lstrip(" |+-").startswith('File "') else scrub(part, known) for part in parts]
+
+
+def _as_text(error: BaseException) -> str:
+    """Its `repr`, without what could not be read: a message's body, a file; a decoder's errors repeat it whole."""
+    if isinstance(error, DecodeError):
+        within = _as_text(error.error)
+        return within if isinstance(error.error, DecodeError) else f"{type(error).__name__}({within})"
+    return f"{type(error).__name__}({str(error)!r})" if isinstance(error, UnicodeError) else repr(error)
 
 
 def scrub_event(event: Any, hint: Any) -> Any:

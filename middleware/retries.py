@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import random
 import time
-import traceback
 from datetime import timedelta
 from typing import Any
 
@@ -23,6 +22,7 @@ from fleet import declarations, parking, wire
 from fleet.actor import FleetActor
 from fleet.broker import FleetBroker
 from fleet.errors import RetryLater
+from fleet.failures import failure_of
 from fleet.logs import get_logger
 
 log = get_logger(__name__)
@@ -49,7 +49,7 @@ class LaneRetries(Retries):
             return
         retries = message.options.setdefault("retries", 0)
         message.options["retries"] += 1
-        message.options["traceback"] = "".join(traceback.format_exception(exception)[-30:])
+        message.options["traceback"] = "".join(failure_of(exception, actor, message).traceback[-30:])
         message.options["requeue_timestamp"] = int(time.time() * 1000)
         if self._exhausted(broker, message, actor.options, retries, exception):
             message.fail()

@@ -91,7 +91,7 @@ def _fields_to_come(body: bytes) -> list[str]:
 
 
 def unreadable(one: Fetched, error: Exception) -> End:
-    """The dead letter of a message that no thread can run."""
+    """The dead letter of a message that no thread can run: why, in its decoder's words, and nothing of its body."""
     reason = "undecodable"
     if isinstance(error, ActorNotFound):
         reason = "unknown actor"
@@ -104,17 +104,11 @@ def unreadable(one: Fetched, error: Exception) -> End:
     elif isinstance(error, PayloadSealed):
         reason = "sealed"
     shown = one.id.encode(errors="surrogateescape").decode(errors="backslashreplace")
-    log.error(
-        "message_unreadable",
-        queue=one.queue,
-        id=shown,
-        reason=reason,
-        error=brief(error, LONGEST_EXCEPTION),
-        dead_letter=True,
-    )
+    said = brief(error, LONGEST_EXCEPTION)
+    log.error("message_unreadable", queue=one.queue, id=shown, reason=reason, error=said, dead_letter=True)
     known = {
         "reason": reason,
-        "exception": repr(error)[:LONGEST_EXCEPTION],
+        "exception": said,
         "traceback": "",
         "attempts": 0,
         "worker": one.worker,

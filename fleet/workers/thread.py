@@ -12,8 +12,8 @@ from __future__ import annotations
 import json
 import math
 import threading
-import traceback
 from queue import Empty
+from typing import Any
 
 from dramatiq import Message, MessageProxy, WorkerThread
 from dramatiq.errors import ActorNotFound
@@ -26,6 +26,7 @@ from fleet.broker.ends import End, Fetched, Settling, current
 from fleet.broker.pump import Pump
 from fleet.budgets import budget_of
 from fleet.clock import clock
+from fleet.failures import Failure, failure_of
 from fleet.logs import get_logger
 from fleet.workers.board import SlotWriter
 from fleet.workers.lost import after_deadline, after_refusal, run_body
@@ -202,7 +203,7 @@ class FleetWorkerThread(WorkerThread):
             message.fail()  # no middleware said what becomes of it: stock would acknowledge work that did not end
         if message.failed:
             self.broker.emit_before("nack", message)
-            end = message.fetched.end("dead", second=details(message, failure or skipped, self.pump.worker_id))
+            end = self._dead(message, failure or skipped)
             self.broker.emit_after("nack", message)
             return end
         self.broker.emit_before("ack", message)
@@ -219,7 +220,7 @@ class FleetWorkerThread(WorkerThread):
     def _without_hooks(self, message: FleetMessage, settling: Settling, error: BaseException) -> End:
         """The end of a message one of whose hooks threw its thread out."""
         if message.failed:
-            return message.fetched.end("dead", second=details(message, error, self.pump.worker_id))
+            return self._dead(message, error)
         if settling.retry is not None:
             body, delay = settling.retry
             return message.fetched.end("retry", body, str(delay).encode())
@@ -230,20 +231,29 @@ class FleetWorkerThread(WorkerThread):
         fetched = Message.decode(message.fetched.body)
         failures = _count(fetched.options.get(HOOK_FAILURES)) + 1
         if failures >= _MOST_HOOK_FAILURES:
-            return message.fetched.end("dead", second=details(message, error, self.pump.worker_id, reason="hook"))
+            return self._dead(message, error, reason="hook")
         return message.fetched.end("retry", fetched.copy(options={HOOK_FAILURES: failures}).encode(), _HOOK_RETRY_MS)
 
+    def _dead(self, message: FleetMessage, error: BaseException | None, reason: str = "") -> End:
+        actor = self.broker.actors.get(message.actor_name)
+        return message.fetched.end("dead", second=details(message, error, self.pump.worker_id, reason, actor))
 
-def details(message: MessageProxy, error: BaseException | None, worker: str, reason: str = "") -> bytes:
-    """Why a message died, as JSON: reason, exception, traceback (bounded), attempts, worker, first and last time."""
-    lines = traceback.format_exception(error)[-_TRACEBACK_LINES:] if error is not None else []
+
+def details(
+    message: MessageProxy, error: BaseException | None, worker: str, reason: str = "", actor: Any = None
+) -> bytes:
+    """Why a message died, as JSON: reason, exception, traceback (bounded), attempts, worker, first and last time.
+
+    Exception and traceback are what the log shows of them (`fleet.failures`).
+    """
+    failure = failure_of(error, actor, message) if error is not None else Failure("None", [])
     now = clock.real_now().isoformat()
     return json.dumps(
         {
             "reason": reason or _reason(error),
             "actor": message.actor_name,
-            "exception": _shown(error),
-            "traceback": _last_of("".join(lines)),
+            "exception": failure.text[:LONGEST_EXCEPTION],
+            "traceback": _last_of("".join(failure.traceback[-_TRACEBACK_LINES:])),
             "attempts": _count(message.options.get("retries")) + (0 if reason == "" else 1),
             "worker": worker,
             "sent": _instant(message.message_timestamp),
@@ -264,13 +274,6 @@ def _last_of(trace: str) -> str:
     """The last whole lines: of half a line nobody can tell what stood in it."""
     kept = trace[-_TRACEBACK_CHARACTERS:]
     return kept if kept == trace else kept.partition("\n")[2] or kept
-
-
-def _shown(error: BaseException | None) -> str:
-    try:
-        return repr(error)[:LONGEST_EXCEPTION]
-    except Exception as broken:  # an exception whose own repr raises must not keep its message from ending
-        return f"{type(error).__name__}, whose repr raises {type(broken).__name__}"
 
 
 def _count(option: object) -> int:

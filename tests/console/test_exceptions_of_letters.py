@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any
@@ -40,6 +41,22 @@ def test_what_the_letter_itself_has_cut_in_half_is_not_shown() -> None:
     text = "x " * 240 + "DE89370400440532013000"
     shown = letters.exception_of(dead(text[:LONGEST_EXCEPTION]), None)
     assert "DE89" not in shown and shown.endswith("[cut]")
+
+
+def test_what_a_frame_shows_to_be_personal_is_not_in_the_letter_that_is_listed() -> None:
+    def book(customer: str) -> None:
+        raise ValueError(f"nothing for {customer}")
+
+    message: Any = Message("books", "sync", (17,), {}, {})
+    somebody = "Erika Musterfrau"  # a line of code stays as it is
+    try:
+        book(somebody)
+    except ValueError as error:
+        kept = details(message, error, "worker")
+    letter = DeadLetter(Place("books", "1"), datetime.now(UTC), message, json.loads(kept))
+    ((_, shown),) = letters.listed(DESK, [letter])
+    assert shown == "ValueError('nothing for [removed]')" and b"Erika" not in kept
+    assert b", in book" in kept
 
 
 def test_a_letter_keeps_whole_lines_of_a_traceback() -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from typing import Any
@@ -13,6 +15,7 @@ import pytest
 from dramatiq import Message
 
 from fleet import Retry, queue, wire
+from fleet.broker import keys
 from fleet.clock import Night, clock
 from fleet.errors import RetryLater
 
@@ -48,6 +51,22 @@ def test_a_job_that_goes_on_failing_is_a_dead_letter_after_its_lanes_attempts(
     assert "the bank is shut" in dead.options["traceback"]
     assert counted("fleet_messages_total", queue="work", actor="job", outcome="retried") == 2
     assert counted("fleet_messages_total", queue="work", actor="job", outcome="failed") == 1
+
+
+def test_a_retry_and_its_letter_keep_a_traceback_without_the_arguments_that_are_not_safe(house: Any) -> None:
+    def settle(account_id: int, note: str) -> None:
+        raise ValueError(f"account {account_id}: no way to settle {note!r}")
+
+    once_more = replace(NEVER, attempts=2, first=timedelta(milliseconds=20), longest=timedelta(milliseconds=20))
+    settling = queue("work").actor(name="settle", retry=once_more, safe_args=("account_id",))(settle)
+    settling.send(4_711, "Wie mit Erika besprochen")
+    house.work()
+    house.until_idle()
+    (dead,) = house.dead()
+    told = "ValueError: account 4711: no way to settle '[removed]'\n"
+    assert dead.options["traceback"].endswith(told) and ", in settle\n" in dead.options["traceback"]
+    (kept,) = house.broker.client.hvals(keys.dead_details(house.broker.namespace, "work"))
+    assert json.loads(kept)["traceback"].endswith(told) and b"Erika" not in kept
 
 
 def test_an_actors_own_shape_goes_before_its_lanes(house: Any) -> None:
