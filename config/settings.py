@@ -11,6 +11,9 @@ from pydantic_settings import SettingsConfigDict
 
 import fleet.settings
 
+_OF_HEADERS = ("model_key", "authority_key", "payments_key")
+_SECRETS = (*_OF_HEADERS, "bank_secret_id", "bank_secret_key", "smtp_user", "smtp_password")
+
 
 class Settings(fleet.settings.Settings):
     """The engine's settings and the addresses of the world outside."""
@@ -57,6 +60,21 @@ class Settings(fleet.settings.Settings):
     def smtp_starttls(self) -> bool:
         """Whether mails go out encrypted, to a server whose certificate names it."""
         return self.smtp_tls == "starttls" or (self.smtp_tls is None and not _is_loopback(self.smtp_host))
+
+    @field_validator(*_SECRETS)
+    @classmethod
+    def _without_blanks_around(cls, value: str) -> str:
+        """As in a file, where a line's end is no part of a key. What meets one further in would repeat the key."""
+        if not value.strip().isprintable():
+            raise ValueError("there is a line's end or another control character in it: take it out")
+        return value.strip()
+
+    @field_validator(*_OF_HEADERS)
+    @classmethod
+    def _fit_for_a_header(cls, value: str) -> str:
+        if not value.isascii():
+            raise ValueError("give ASCII alone, a header of HTTP can hold nothing else")
+        return value
 
     @field_validator("smtp_user", "smtp_password")
     @classmethod

@@ -13,10 +13,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from rich.console import Console
-from sqlalchemy import create_engine, make_url
+from sqlalchemy import create_engine
 
 from fleet import app as application
-from fleet import embedded
+from fleet import database_url, embedded
 from fleet.bell import Bell
 from fleet.broker import FleetBroker
 from fleet.broker.connection import shown
@@ -62,7 +62,7 @@ def run_until_interrupted(root: Path, *, folder: Path, beats: int) -> None:
     with servers(root, folder.resolve()) as urls:
         app = application.load(root)
         fleet = Fleet(app, folder.resolve() / "logs", environment={}, beats=beats)
-        database = make_url(urls.database_url).render_as_string(hide_password=True)
+        database = database_url.shown(urls.database_url)
         console.print(f"Redis       {shown(urls.redis_url)}\nPostgreSQL  {database}\nlogs        {fleet.logs}")
         fleet.start_lanes()
         fleet.start_beats()

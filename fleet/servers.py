@@ -18,6 +18,7 @@ from fleet.broker import FleetBroker
 from fleet.broker.grants import Role
 from fleet.broker.rights import refusal, require_rights, require_role
 from fleet.broker.roles import own_of
+from fleet.database_url import shown
 from fleet.errors import ServerRefused, ServerTooOld, ServerUnreachable
 
 OLDEST_REDIS = (7, 0)  # scripts that may run when memory is full
@@ -101,7 +102,7 @@ def _address(client: redis.Redis) -> str:
 
 def require_postgres(engine: Engine) -> None:
     """Raise `ServerUnreachable` or `ServerTooOld` unless a PostgreSQL answers that the engine can use."""
-    where = engine.url.render_as_string(hide_password=True)
+    where = shown(engine.url.render_as_string(hide_password=False))
     try:
         with engine.connect() as connection:
             version = int(connection.scalar(text("SHOW server_version_num")) or 0)

@@ -16,6 +16,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, ValidationError, ValidatorFunctionWrapHandler, field_validator, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict, SettingsError
 
+from fleet.database_url import fault
 from fleet.errors import SettingsInvalid
 
 LEADER_MARGIN = timedelta(milliseconds=500)  # for what lies between reading the clock and acting on it
@@ -158,6 +159,8 @@ class Settings(BaseSettings):
     def _postgres(cls, value: str | None) -> str | None:
         if value is not None and not value.startswith(("postgresql://", "postgresql+", "postgres://")):
             raise ValueError("give a URL, for example postgresql://fleet@127.0.0.1:5432/fleet")
+        if value is not None and (found := fault(value)):
+            raise ValueError(found)
         return value
 
     @model_validator(mode="after")

@@ -19,6 +19,7 @@ from books.night.plan import ACCOUNTS
 from books.night.play import ROOT
 from books.night.world import sandbox
 from fleet import app as application
+from fleet import database_url
 from fleet.bell import Bell
 from fleet.broker.connection import shown
 from fleet.local import servers
@@ -44,7 +45,7 @@ def stay(folder: Path, *, seed: int, console: Console) -> None:
         os.environ.update(world.environment())
         app = application.load(ROOT)
         console.print(
-            f"Redis       {shown(urls.redis_url)}\nPostgreSQL  {shown(urls.database_url)}\n"
+            f"Redis       {shown(urls.redis_url)}\nPostgreSQL  {database_url.shown(urls.database_url)}\n"
             f"bank        {world.bank_url}\n"
             f"model       {world.model_url}\ngateway     {world.gateway_url}\nmail        {world.mail_url}\n"
             f"logs        {folder / 'logs'}",

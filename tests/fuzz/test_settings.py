@@ -9,9 +9,11 @@ from tempfile import TemporaryDirectory
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from sqlalchemy import make_url
 
 import config.settings
 import fleet.settings
+from fleet import database_url
 from fleet.broker.connection import client_from, shown
 from fleet.console import tokens
 from fleet.errors import SettingsInvalid
@@ -58,6 +60,17 @@ URLS = st.builds(
     | VALUES,
 )
 """A Redis URL with a secret where a password stands, which need not be quoted."""
+OF_POSTGRES = st.builds(
+    "{}://{}:{}{}@{}{}".format,
+    st.sampled_from(["postgresql", "postgres", "postgresql+psycopg"]),
+    st.sampled_from(["", "ann", "%zz"]) | VALUES,
+    st.just(MARK),
+    st.just("") | VALUES | st.sampled_from(["@", ":@", "/", "?", "?a=", "/@", "?a=@", "%40"]),
+    st.sampled_from(["", "h", "h:5432", "h:0x1", "h:99999999", "[::1]:1", "[::1", "h:", "h:1,i:2"]) | VALUES,
+    st.sampled_from(["", "/", "/books", "/bo@oks", f"/books?password={MARK}", f"/b?pass%77ord={MARK}&sslmode=disable"])
+    | st.sampled_from([f"?sslpassword={MARK}", f"/b?host=/run&password={MARK}x%40y", f"/b?password={MARK}@x"]),
+)
+"""The same of PostgreSQL."""
 MANY = settings(max_examples=250, deadline=None, suppress_health_check=list(HealthCheck))
 
 
@@ -69,6 +82,10 @@ def require_sound(kind: type[fleet.settings.Settings], names: set[str]) -> None:
         if read.redis_url is not None:
             client_from(read.redis_url)
             said += shown(read.redis_url)
+        if read.database_url is not None:
+            said += database_url.shown(read.database_url)
+            parsed = make_url(read.database_url)
+            said += f"{parsed.username} {parsed.host} {parsed.port} {parsed.database}"
         tokens.read(read.console_tokens, read.console_tokens_file)
     except SettingsInvalid as refused:
         said = str(refused)
@@ -101,6 +118,17 @@ def test_a_redis_url_is_taken_or_refused_by_name(monkeypatch: pytest.MonkeyPatch
         without_any(patch)
         patch.setenv("FLEET_REDIS_URL", url)
         require_sound(fleet.settings.Settings, {"FLEET_REDIS_URL"})
+
+
+@MANY
+@given(url=OF_POSTGRES)
+def test_a_postgresql_url_is_taken_or_refused_by_name_and_then_parsed_as_it_is_shown(
+    monkeypatch: pytest.MonkeyPatch, url: str
+) -> None:
+    with monkeypatch.context() as patch:
+        without_any(patch)
+        patch.setenv("FLEET_DATABASE_URL", url)
+        require_sound(fleet.settings.Settings, {"FLEET_DATABASE_URL"})
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=["the engine's", "the bookkeeping's"])

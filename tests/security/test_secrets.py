@@ -126,7 +126,11 @@ def test_processes_that_run_show_no_secret(running: Processes) -> None:
     require_unmarked("the logs", running.said())
 
 
-@pytest.mark.parametrize("broken", ["wrong password", "unreachable host", "few rights", "malformed", "no database"])
+BROKEN = ["wrong password", "unreachable host", "few rights", "malformed"]
+BROKEN += ["no database", "a password among options", "a bare @ in a password", "an @ and a colon in a password"]
+
+
+@pytest.mark.parametrize("broken", BROKEN)
 def test_errors_at_a_start_show_no_secret(running: Processes, server: OwnRedis, broken: str) -> None:
     here = f"127.0.0.1:{server.port}/0"
     given = {
@@ -135,6 +139,11 @@ def test_errors_at_a_start_show_no_secret(running: Processes, server: OwnRedis, 
         "few rights": {"FLEET_REDIS_URL": f"redis://few:{QUOTED}@{here}"},
         "malformed": {"FLEET_REDIS_URL": f"redis://night:{REDIS}/@{here}", "FLEET_PAYLOAD_KEYS": "marked-7Qx"},
         "no database": {"FLEET_DATABASE_URL": f"postgresql://night:{POSTGRES}@127.0.0.1:9/books"},
+        "a password among options": {
+            "FLEET_DATABASE_URL": f"postgresql://127.0.0.1:9/books?user=night&password={POSTGRES}&sslpassword=7Qx"
+        },
+        "a bare @ in a password": {"FLEET_DATABASE_URL": "postgresql://night:marked@7Qx@127.0.0.1/books"},
+        "an @ and a colon in a password": {"FLEET_DATABASE_URL": "postgresql://night:p@a:7Qx@127.0.0.1:9/books"},
     }[broken]
     for words in (
         ["status"],
