@@ -1,9 +1,10 @@
 """Holds a row for the message that works on it, and leaves it readable however the work ends.
 
 `take` claims; `Hold.to_the_end` turns the ways a body can fail into the row's status: a failure that is tried again
-hands the row back, as the interrupt of a drain does; the last failure ends it. A body that is cut off writes nothing:
-its actor's `on_lost` says with `lost` how far it came. All are conditional on the lease, which is this one delivery's
-of the message; a body that lost it raises `LeaseLost` at its next write and changes nothing.
+hands the row back, as the interrupt of a drain does; the last failure ends it, unless it uses up no attempt
+(`fleet.unspent`). A body that is cut off writes nothing: its actor's `on_lost` says with `lost` how far it came. All
+are conditional on the lease, which is this one delivery's of the message; a body that lost it raises `LeaseLost` at its
+next write and changes nothing.
 
 Not guaranteed: a terminal row after SIGKILL. Its message comes again and takes the row over by its id, or, where it is
 refused or condemned instead, has `on_lost` end it; where the message is gone too, a janitor ends the row once the lease
@@ -23,11 +24,11 @@ from dramatiq.middleware import Shutdown
 from sqlalchemy import ColumnElement
 from sqlalchemy.orm import Session
 
-from fleet import wire
+from fleet import unspent, wire
 from fleet.actor import FleetActor, current_delivery, current_message
 from fleet.app import effective_retry, longest_hard, process_broker
 from fleet.budgets import budget_of
-from fleet.errors import FleetError, RetryLater
+from fleet.errors import FleetError
 from fleet.logs import get_logger
 from fleet.storage import leases, session
 from fleet.storage.leases import Lease
@@ -61,18 +62,26 @@ def lease_time() -> timedelta:
     return held.budget.hard + longest_hard(broker.actors, lane) + SLACK
 
 
-def _is_parked(error: Exception) -> bool:
-    """Whether a failure is a rate limit, which uses up no attempt."""
-    return isinstance(error, RetryLater) and error.key is not None
+def uses_up_no_attempt(error: BaseException) -> bool:
+    """Whether after this failure the job comes back with as many attempts as before: a parked key, PostgreSQL gone."""
+    message, attempts = current_message(), _attempts()
+    options = {} if message is None else message.options
+    once = attempts == 1
+    return unspent.is_parked(options, error) or (not once and unspent.awaits_postgresql(options, error))
 
 
-def is_last_attempt() -> bool:
-    """Whether a failure of this job now would be final; False outside a worker."""
-    actor, message = _actor(), current_message()
-    if actor is None or message is None:
+def is_last_attempt(error: BaseException | None = None) -> bool:
+    """Whether a failure of this job now, or this one, would be final; False outside a worker."""
+    message, attempts = current_message(), _attempts()
+    if message is None or attempts is None or (error is not None and uses_up_no_attempt(error)):
         return False
-    lane = process_broker().lanes[actor.queue_name]
-    return int(message.options.get("retries", 0)) + 1 >= effective_retry(actor, lane).attempts
+    return int(message.options.get("retries", 0)) + 1 >= attempts
+
+
+def _attempts() -> int | None:
+    """How often this job may be tried in all; None outside a worker."""
+    actor = _actor()
+    return None if actor is None else effective_retry(actor, process_broker().lanes[actor.queue_name]).attempts
 
 
 def _actor() -> FleetActor[Any, Any] | None:
@@ -128,7 +137,7 @@ class Hold(Generic[Row]):
             self._say(back_to, "its worker was stopped; runs again")
             raise
         except Exception as error:
-            if is_last_attempt() and not _is_parked(error):
+            if is_last_attempt(error):
                 self._say(failed, f"gave up after {self.row.attempts} attempts: {error}")
             else:
                 self._say(back_to, f"will be tried again: {error}")

@@ -1,12 +1,15 @@
 """Tells a server that is gone from work that failed: PostgreSQL or Redis away is nobody's bad row.
 
 Whoever works through rows asks it of each failure: after one like this the next row fails too, and thousands of
-failures would say what one says.
+failures would say what one says. Whether a job that failed has used up an attempt is a narrower question, that of
+`postgresql_gone` (`fleet.unspent`).
 
 Not guaranteed: that the server is still away when this answers; nobody is asked.
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterator
 
 import redis
 from sqlalchemy.exc import DBAPIError, OperationalError
@@ -16,6 +19,7 @@ from fleet.broker.broker import NotAccepted
 
 _SHUTS_DOWN = ("57P01", "57P02", "57P03")
 _CONNECTION_EXCEPTIONS = "08"
+READ_ONLY = "25006"  # a primary that was demoted, or a managed one whose disk is full
 
 
 def server_gone(error: BaseException) -> bool:
@@ -23,14 +27,34 @@ def server_gone(error: BaseException) -> bool:
 
     PostgreSQL that only reads takes nothing: the process's engine ends the connections to one (`fleet.storage.engine`).
     """
-    seen: BaseException | None = error
-    while seen is not None:
+    for seen in _causes(error):
         if isinstance(seen, (redis.ConnectionError, redis.TimeoutError, NotAccepted, PoolTimeout)):
             return True
         if isinstance(seen, DBAPIError) and (seen.connection_invalidated or _no_server(seen)):
             return True
-        seen = seen.__cause__
     return False
+
+
+def postgresql_gone(error: BaseException) -> bool:
+    """Whether this says that PostgreSQL takes no connection, broke one off or only reads; the first one named counts.
+
+    Nothing of Redis does; nor a pool that had no connection to lend, which the process may have used up itself; nor a
+    session that the server ended for what was done in it (idle in a transaction).
+    """
+    for seen in _causes(error):
+        if isinstance(seen, (redis.RedisError, NotAccepted, PoolTimeout)):
+            return False
+        if isinstance(seen, DBAPIError):
+            broke = seen.connection_invalidated and getattr(seen.orig, "sqlstate", None) in (None, READ_ONLY)
+            return broke or _no_server(seen)
+    return False
+
+
+def _causes(error: BaseException | None) -> Iterator[BaseException]:
+    """An error, and what it was raised from."""
+    while error is not None:
+        yield error
+        error = error.__cause__
 
 
 def _no_server(error: DBAPIError) -> bool:

@@ -11,7 +11,7 @@ from typing import Any
 
 from dramatiq import Broker, MessageProxy, Middleware
 
-from fleet import wire
+from fleet import unspent, wire
 from fleet.errors import DeadlineExceeded, RetryLater
 from fleet.logs import get_logger
 
@@ -53,6 +53,9 @@ class LogContext(Middleware):
             log.error("job_deadline", reason=str(exception), dead_letter=True)
         elif message.failed:
             log.error("job_failed", error=error, dead_letter=True)
+        elif (waits := message.options.get(unspent.COMES_BACK_IN)) is not None:
+            times = unspent.count(message.options, unspent.OUTAGES)
+            log.warning("job_awaits_postgresql", error=error, times=times, comes_back_in=waits)
         elif isinstance(exception, RetryLater):
             log.info("job_retries_later", error=str(exception), after=str(exception.after))
         else:

@@ -2,8 +2,11 @@
 
 Delays are night durations; the broker turns them into real ones. A retry waits a random time up to `first * 2^n` (full
 jitter, so that what failed together does not come back together), never longer than `longest`. `RetryLater` names its
-delay and uses up an attempt; one with a `key` parks that key (a bank connection, a model) for everybody and uses up
-none: the limit is nobody's fault. An actor declared with Dramatiq's own options (`max_retries`, …) keeps them.
+delay and uses up an attempt. An actor declared with Dramatiq's own options (`max_retries`, …) keeps them.
+
+Two failures are nobody's fault and use up no attempt, so often at most (`fleet.unspent`), while the message expires as
+ever. A `RetryLater` with a `key` parks that key (a bank connection, a model) for everybody. What a PostgreSQL that is
+gone failed comes back after some seconds of real time, each time more; a job that is to be tried once only does not.
 
 Not guaranteed: that a parked key is respected by a job that does not ask (`fleet.parking.check`).
 """
@@ -18,9 +21,10 @@ from typing import Any
 from dramatiq import Broker, MessageProxy, Retry
 from dramatiq.middleware import Retries
 
-from fleet import declarations, parking, wire
+from fleet import declarations, parking, unspent, wire
 from fleet.actor import FleetActor
 from fleet.broker import FleetBroker
+from fleet.clock import clock
 from fleet.errors import RetryLater
 from fleet.failures import failure_of
 from fleet.logs import get_logger
@@ -28,8 +32,6 @@ from fleet.logs import get_logger
 log = get_logger(__name__)
 
 STOCK = declarations.Retry(attempts=21, first=timedelta(seconds=15), longest=timedelta(days=7))
-MOST_PARKINGS = 50  # after that a rate limit uses up attempts like any failure
-PARKINGS = "parkings"
 
 
 class LaneRetries(Retries):
@@ -45,7 +47,7 @@ class LaneRetries(Retries):
         if throws and isinstance(exception, throws):
             message.fail()
             return
-        if self._parked(broker, message, exception):
+        if self._parked(broker, message, exception) or self._awaits(broker, message, actor.options, exception):
             return
         retries = message.options.setdefault("retries", 0)
         message.options["retries"] += 1
@@ -58,15 +60,26 @@ class LaneRetries(Retries):
         broker.enqueue(message, delay=_delay(broker, message, actor.options, retries, exception))  # type: ignore[arg-type]
 
     def _parked(self, broker: Broker, message: MessageProxy, exception: BaseException) -> bool:
-        parkings = int(message.options.get(PARKINGS, 0))
-        if not isinstance(exception, RetryLater) or exception.key is None or parkings >= MOST_PARKINGS:
+        if not unspent.is_parked(message.options, exception):
             return False
-        assert isinstance(broker, FleetBroker)
-        message.options[PARKINGS] = parkings + 1
+        assert isinstance(broker, FleetBroker) and isinstance(exception, RetryLater) and exception.key is not None
+        message.options[unspent.PARKINGS] = unspent.count(message.options, unspent.PARKINGS) + 1
         if not isinstance(exception, parking.Parked):  # else each who is told that a key is parked would park it anew
             parking.park(broker, exception.key, exception.after)
         wait = wire.duration_ms(exception.after)
         broker.enqueue(message, delay=wait + random.randint(0, wait // 10 + 1_000))  # type: ignore[arg-type]
+        return True
+
+    def _awaits(self, broker: Broker, message: MessageProxy, options: dict[str, Any], exception: BaseException) -> bool:
+        """Have what PostgreSQL's absence failed come back; not a job of whose first failure there is no second try."""
+        if not unspent.awaits_postgresql(message.options, exception):
+            return False
+        if self._exhausted(broker, message, options, 0, exception):
+            return False
+        times = message.options[unspent.OUTAGES] = unspent.count(message.options, unspent.OUTAGES) + 1
+        real = unspent.pause(times) * random.uniform(0.8, 1.2)  # what failed together does not come back together
+        broker.enqueue(message, delay=wire.duration_ms(real * clock.rate))  # type: ignore[arg-type]
+        message.options[unspent.COMES_BACK_IN] = str(real)
         return True
 
     def _exhausted(

@@ -41,7 +41,7 @@ def judge(app: App, plan: Plan, broker: FleetBroker, killed: set[int], died: dic
     yield said(
         SECTION,
         "jobs tried again",
-        count_events(plan.folder, "job_retries") + count_events(plan.folder, "job_retries_later"),
+        sum(count_events(plan.folder, f"job_{how}") for how in ("retries", "retries_later", "awaits_postgresql")),
     )
 
 

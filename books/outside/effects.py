@@ -24,7 +24,7 @@ from sqlalchemy import func, select, update
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.orm import Session
 
-from books.leasing import Hold, lease_time
+from books.leasing import Hold, lease_time, uses_up_no_attempt
 from books.models import EffectKind, EffectStatus, OutsideEffect
 from books.outside.answers import Conflicting, NotTaken, Receipt, Refused, Unclear
 from fleet import wire
@@ -134,7 +134,7 @@ def carry_out(kind: Kind, held: Hold[OutsideEffect], *, park: bool, give_up: boo
     except NotWanted as error:
         return settle(kind, held, EffectStatus.NOT_SENT, f"not sent: {error}")
     except (NotTaken, RetryLater) as error:
-        if give_up and kind.gives_up and not (isinstance(error, RetryLater) and error.key is not None):
+        if give_up and kind.gives_up and not uses_up_no_attempt(error):
             return settle(kind, held, EffectStatus.NOT_SENT, f"given up: {error}")
         # Where it can be asked, the next attempt asks first all the same: an earlier call may still be on its way.
         called_at = held.row.called_at if kind.askable else None

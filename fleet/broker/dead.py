@@ -29,12 +29,13 @@ from fleet.broker.broker import FleetBroker
 from fleet.clock import clock
 from fleet.declarations import DEAD_KEPT_FOR, DEAD_KEPT_MOST
 from fleet.payloads import as_it_lay, as_it_lies, is_sealed
+from fleet.unspent import OUTAGES, PARKINGS
 
 PAGE = 200
 LONGEST_EXCEPTION = 500  # characters that a letter keeps
 _TRIMMED_A_CALL = 500
 _CALLS_A_TRIM = 20  # so that a flood of deaths does not outrun the janitor; some milliseconds a call
-_RESET = ("retries", "traceback", "requeue_timestamp", "hook_failures", "parkings", wire.EXPIRES_AT, wire.DUE_AT)
+_RESET = ("retries", "traceback", "requeue_timestamp", "hook_failures", PARKINGS, OUTAGES, wire.EXPIRES_AT, wire.DUE_AT)
 """Options that a letter leaves behind: it begins anew, and a window that has passed does not drop it again."""
 
 Outcome = Literal["moved", "unreadable", "gone"]

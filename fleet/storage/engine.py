@@ -34,6 +34,7 @@ from sqlalchemy.util import queue as pool_queue
 
 from fleet import deadline
 from fleet.errors import SettingsInvalid
+from fleet.gone import READ_ONLY
 from fleet.logs import get_logger
 
 if TYPE_CHECKING:
@@ -113,7 +114,6 @@ _NOTICED = "; ".join(
 # Where a statement waits for a lock or runs: else each process that a hard budget ends leaves its backends in the queue
 # for that lock, until all connections of the server are used up.
 _LOOKS_FOR_US = "SET client_connection_check_interval = '10s'"
-_READ_ONLY = "25006"  # a primary that was demoted, or a managed one whose disk is full
 
 
 def _ask_to_be_noticed(connection: psycopg.Connection[Any], *_: Any) -> None:
@@ -135,7 +135,7 @@ def _ask_to_be_noticed(connection: psycopg.Connection[Any], *_: Any) -> None:
 
 
 def _judge(error: ExceptionContext) -> None:
-    if getattr(error.original_exception, "sqlstate", None) == _READ_ONLY:
+    if getattr(error.original_exception, "sqlstate", None) == READ_ONLY:
         error.is_disconnect = True
 
 

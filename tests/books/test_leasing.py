@@ -5,15 +5,20 @@ from __future__ import annotations
 from datetime import timedelta
 
 import pytest
-from dramatiq import Message
-from dramatiq.middleware import Shutdown
+from dramatiq import Message, MessageProxy
+from dramatiq.middleware import CurrentMessage, Shutdown
 from sqlalchemy import func, update
 
-from books.leasing import LeaseLost, lost, take
+from books.leasing import LeaseLost, is_last_attempt, lost, take
 from books.models import Attachment, AttachmentStatus
-from fleet import wire
+from fleet import app as application
+from fleet import unspent, wire
+from fleet.app import process_broker
 from fleet.errors import DeadlineExceeded
 from fleet.storage import session
+from tests.conftest import ROOT
+from tests.middleware.slot_rows import refused_port
+from tests.middleware.test_postgres_gone import raised
 
 CLAIMABLE = (AttachmentStatus.QUEUED,)
 
@@ -123,3 +128,27 @@ def test_a_failure_that_is_tried_again_hands_the_row_back(row: int) -> None:
         raise OSError("disk on fire")
     assert (now(row).status, now(row).outcome) == ("queued", "will be tried again: disk on fire")
     assert take(Attachment, row, message="second", claimable=CLAIMABLE)
+
+
+@pytest.mark.parametrize(
+    ("outages", "ends"),
+    [(0, ("queued", "will be tried again")), (unspent.MOST_OUTAGES, ("failed", "gave up after 1 attempts"))],
+)
+def test_a_connection_that_broke_is_no_last_failure_while_it_uses_up_no_attempt(
+    row: int, outages: int, ends: tuple[str, str]
+) -> None:
+    application.load(ROOT)
+    with refused_port() as url:
+        gone = raised(url)
+    options = {"retries": 2, unspent.OUTAGES: outages}  # the lane has three attempts
+    working = CurrentMessage()
+    proxy = MessageProxy(Message("agent_realtime", "submit_approved_run", (row,), {}, options))
+    working.before_process_message(process_broker(), proxy)
+    try:
+        hold = take(Attachment, row, message="first", claimable=CLAIMABLE)
+        assert hold and is_last_attempt() and is_last_attempt(OSError("disk on fire"))
+        with pytest.raises(type(gone)), hold.to_the_end(back_to="queued", failed="failed"):
+            raise gone
+    finally:
+        working.after_process_message(process_broker(), proxy)
+    assert now(row).status == ends[0] and str(now(row).outcome).startswith(ends[1])

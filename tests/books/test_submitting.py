@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
 from uuid import uuid4
@@ -17,6 +19,8 @@ from fleet.storage import session
 from tests.books.cut import cut
 from tests.books.gateway import SandboxGateway
 from tests.books.test_agent_runs import completion
+from tests.middleware.slot_rows import refused_port
+from tests.middleware.test_postgres_gone import raised
 
 
 def run() -> int:
@@ -188,6 +192,25 @@ def test_a_filing_that_never_left_is_given_up_readably_at_the_last_attempt(
     with session() as s:
         assert "it is not there" in (s.get_one(AgentRun, row).outcome or "")
     assert checked.taken()[f"run {row}"] == 0
+
+
+def test_a_filing_that_postgresql_kept_from_leaving_is_not_given_up(
+    checked: SandboxGateway, last_attempt: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    row = run()
+
+    @contextmanager
+    def asks_first(self: object, effect: OutsideEffect) -> Iterator[object]:
+        with refused_port() as url:
+            raise raised(url)
+        yield
+
+    with monkeypatch.context() as away, pytest.raises(NotTaken):
+        away.setattr(submitting.Filing, "ready", asks_first)
+        submitting.submit_approved(row, token="m1")
+    assert now(row) == (RunStatus.SUBMITTING, EffectStatus.WAITING)
+    submitting.submit_approved(row, token="m1")
+    assert now(row) == (RunStatus.SUBMITTED, EffectStatus.DONE)
 
 
 def test_a_filing_that_waits_and_was_forgotten_is_taken_up_by_a_janitor(checked: SandboxGateway) -> None:

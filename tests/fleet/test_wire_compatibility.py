@@ -30,9 +30,11 @@ PRODUCER = """
 import sys
 from pathlib import Path
 from fleet.app import load
+from fleet.unspent import OUTAGES, PARKINGS
 wait = load(Path(sys.argv[1])).actor("wait")
 wait.send(sys.argv[2], "sent", "", 0)
 wait.send_with_options(args=(sys.argv[2], "delayed", "", 0), delay=300)
+wait.send_with_options(args=(sys.argv[2], "awaited-postgresql", "", 0), **{OUTAGES: 3, PARKINGS: 2})
 print(wait.send_many((sys.argv[2], f"many-{number}", "", 0) for number in range(2)))
 """
 
@@ -65,11 +67,11 @@ def test_what_nightshift_sends_at_once_a_stock_worker_runs(
     with (tmp_path / "log").open("wb") as log:
         worker = subprocess.Popen(command, cwd=tmp_path, stdout=log, stderr=log)
     try:
-        wait_until(lambda: journal.exists() and len(journal.read_text().splitlines()) == 3, 20)
+        wait_until(lambda: journal.exists() and len(journal.read_text().splitlines()) == 4, 20)
     finally:
         worker.terminate()
         worker.wait(20)
     names = [line.split()[1] for line in journal.read_text().splitlines()]
-    assert sorted(names) == ["many-0", "many-1", "sent"]
+    assert sorted(names) == ["awaited-postgresql", "many-0", "many-1", "sent"]
     assert redis_client.zcard(keys.due(namespace, "jobs")) == 1, "the delayed one waits for a Nightshift worker"
     assert redis_client.hlen(f"{namespace}:jobs.msgs") == 1
