@@ -3,7 +3,8 @@
 The JSON's amounts are decimals, best as strings ("12.34"); numbers are read as `Decimal`, so none passes through a
 float. Not guaranteed: that the model is right, only that what it said can be booked: a date that exists, a gross in
 whole cents above zero (a refund is a person's work), a VAT that is less than the gross. Anything else raises
-`FieldsInvalid`, which says what was found; the answer is then asked for again or shown to a person, not guessed at.
+`FieldsInvalid`; the answer is then asked for again or shown to a person, not guessed at. The error says which field is
+wrong and what shape it has; it holds no text of the answer, which is the receipt's, and goes to logs and to Sentry.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import datetime as dt
 import json
 import re
+from contextlib import suppress
 from decimal import Decimal
 from typing import Any, Self
 
@@ -20,11 +22,10 @@ from fleet.errors import FleetError
 
 _LARGEST = Decimal(10_000_000_000)  # an amount beyond this is a misread number, and would not fit its column
 _AMOUNT = re.compile(r"-?[0-9]{1,11}([.][0-9]{1,6})?")
-_SHOWN = 80
 
 
 class FieldsInvalid(FleetError):
-    """Raised when the model's answer is not the JSON asked for; the message holds each field and what was found."""
+    """Raised when the model's answer is not the JSON asked for; names each field and the shape of what was found."""
 
 
 class ReceiptFields(BaseModel):
@@ -47,13 +48,16 @@ class ReceiptFields(BaseModel):
         try:
             found = json.loads(_unfenced(text), parse_float=Decimal)
         except (ValueError, ArithmeticError, RecursionError) as error:
-            raise FieldsInvalid(f"The answer is no JSON ({error}): it starts with {text[:_SHOWN]!r}") from error
+            named = [name for name in _NAMES if f'"{name}"' in text]
+            raise FieldsInvalid(
+                f"The answer is no JSON ({error}): {len(text)} characters that name {', '.join(named) or 'no field'}"
+            ) from None
         if not isinstance(found, dict):
-            raise FieldsInvalid(f"The answer is a JSON {type(found).__name__}, not an object: {text[:_SHOWN]!r}")
+            raise FieldsInvalid(f"The answer is a JSON {type(found).__name__}, not an object")
         try:
             return cls.model_validate(found)
         except ValidationError as error:
-            raise FieldsInvalid(f"The answer's fields cannot be booked: {_findings(error)}") from error
+            raise FieldsInvalid(f"The answer's fields cannot be booked: {_findings(error)}") from None
 
     @field_validator("gross_cents", "vat_cents", mode="before")
     @classmethod
@@ -81,11 +85,10 @@ class ReceiptFields(BaseModel):
     @field_validator("date", mode="before")
     @classmethod
     def _iso_date(cls, value: Any) -> dt.date:
-        match value:
-            case str():
+        if isinstance(value, str):
+            with suppress(ValueError):  # its words quote what was found
                 return dt.date.fromisoformat(value.strip())
-            case _:
-                raise ValueError("must be a date such as 2026-12-31")
+        raise ValueError("must be a date such as 2026-12-31")
 
     @field_validator("currency", mode="before")
     @classmethod
@@ -95,8 +98,11 @@ class ReceiptFields(BaseModel):
     @model_validator(mode="after")
     def _vat_is_a_part(self) -> Self:
         if self.vat_cents is not None and self.vat_cents >= self.gross_cents:
-            raise ValueError(f"vat of {self.vat_cents} cents is not less than the gross of {self.gross_cents}")
+            raise ValueError("vat must be less than gross")
         return self
+
+
+_NAMES = [field.alias or name for name, field in ReceiptFields.model_fields.items()]
 
 
 def _unfenced(text: str) -> str:
@@ -108,8 +114,17 @@ def _unfenced(text: str) -> str:
 
 
 def _findings(error: ValidationError) -> str:
+    """In brackets and not behind a colon, where the log would take them for a merchant's name and remove them."""
     return "; ".join(
-        f"{'.'.join(str(part) for part in find['loc']) or 'fields'}: {find['msg']}"
-        + ("" if find["type"] == "missing" or not find["loc"] else f", found {str(find['input'])[:_SHOWN]!r}")
+        f"{'.'.join(str(part) for part in find['loc']) or 'fields'} ({find['msg']}"
+        + ("" if find["type"] == "missing" or not find["loc"] else f", found {_shape(find['input'])}")
+        + ")"
         for find in error.errors(include_url=False)
     )
+
+
+def _shape(value: Any) -> str:
+    """What a value is, and not what it says."""
+    if isinstance(value, str):
+        return f"a text of {len(value)} characters"
+    return f"a value of type {type(value).__name__}"

@@ -29,7 +29,7 @@ def _words(text: str) -> frozenset[str]:
 _NAMES = _words("""
 name names firstname lastname surname forename vorname nachname fullname username initials counterparty customer kunde
 kundin payee payer creditor debtor debitor kreditor holder kontoinhaber inhaber empfaenger empfänger recipient absender
-contact ansprechpartner person employee mitarbeiter vendor supplier lieferant mandant
+contact ansprechpartner person employee mitarbeiter vendor supplier lieferant merchant mandant
 """)
 _PERSONAL = _NAMES | _words(
     """

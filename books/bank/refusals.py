@@ -5,8 +5,11 @@ control flow by status; that is not enough to tell an expired consent from an ex
 400 until 2024), so the words decide between those two. Limits come as `HTTP_X_RATELIMIT_ACCOUNT_SUCCESS_LIMIT`,
 `…_REMAINING` and `…_RESET` (seconds), which some gateways spell `X-RateLimit-Account-Success-Reset`.
 
-Not guaranteed: that a limit set by the institution itself says when it ends; then `NO_RESET_TOLD` is assumed.
-No message holds a token, an IBAN or an owner's name.
+The bank's words are kept, cut short, less the tokens and keys that were sent, and scrubbed as the log is: of IBANs,
+mail addresses, amounts, and persons behind a form of address.
+
+Not guaranteed: that a limit set by the institution itself says when it ends; then `NO_RESET_TOLD` is assumed. Nor that
+no message holds an owner's name, where the bank writes it and nothing beside it shows it to be one.
 """
 
 from __future__ import annotations
@@ -21,9 +24,11 @@ import httpx
 from books.echoes import without
 from books.retry_after import retry_after
 from fleet.errors import FleetError, RetryLater
+from fleet.scrubbing import scrub
 
 NO_RESET_TOLD = timedelta(hours=1)
 LONGEST_RESET = timedelta(days=1)  # the API counts by 24 hours; more is a misread header
+_LONGEST, _LONGEST_SHOWN = 2_000, 400  # so much more is read that nothing is cut in half before it is scrubbed
 _TRY_AGAIN = re.compile(r"try again in (\d{1,9}) seconds", re.IGNORECASE)
 _CONSENT = re.compile(
     r"\(EUA\).*has expired|EUA was valid|AccessExpired|access has (expired|been revoked)|AccountInactive|deactivated"
@@ -62,7 +67,7 @@ def speaks_of_token(response: httpx.Response) -> bool:
 
 def refusal(response: httpx.Response, subject: str, secrets: Iterable[str] = ()) -> FleetError:
     """The error that an answer other than 200 stands for; `secrets` are taken out of what was said."""
-    status, said = response.status_code, words(response, secrets)
+    status, said = response.status_code, scrub(words(response, secrets))[:_LONGEST_SHOWN]
     if status == 429:
         after = wait(response)
         return RateLimited(f"{subject}: {said} (429); the next request is allowed in {after}", after)
@@ -85,7 +90,7 @@ def words(response: httpx.Response, secrets: Iterable[str] = ()) -> str:
     if not isinstance(body, dict):
         return response.reason_phrase or "no reason given"
     said = [value for name in ("summary", "detail", "type") if isinstance(value := body.get(name), str) and value]
-    return without(": ".join(dict.fromkeys(said)), secrets)[:400] or response.reason_phrase or "no reason given"
+    return without(": ".join(dict.fromkeys(said)), secrets)[:_LONGEST] or response.reason_phrase or "no reason given"
 
 
 def wait(response: httpx.Response) -> timedelta:

@@ -81,7 +81,8 @@ class ModelClient:
         def read(answer: str) -> str:
             found = _object(answer, "the answer").get("category")
             if found not in categories:
-                raise _Unusable(f"category should be one of those offered, found {str(found)[:60]!r}")
+                # Not what was found: a model may answer with words of the transaction, and this goes to the log.
+                raise _Unusable(f"category should be one of those offered, found a {type(found).__name__} that is none")
             return str(found)
 
         messages = prompts.category_messages(description, amount_cents, currency, categories)

@@ -1,11 +1,16 @@
 """What went wrong at the model, by name, read from the status and the headers.
 
-Not guaranteed: that a limit says when it ends; then `NO_RESET_TOLD` is assumed. No message holds a prompt
-or the key; what the API said and what an answer held are cut short.
+No message holds the key, or what an answer held. The API's own words are kept, cut short, where they are about
+credentials, credit or limits (401 to 404, 429) or a failure of its own (5xx). A request that is turned down for what is
+in it is often repeated in the words, and with it the receipt: of any other status stand only code, type and parameter.
+
+Not guaranteed: that a limit says when it ends; then `NO_RESET_TOLD` is assumed. Nor that an API which repeats the
+request with one of the statuses above shows none of it.
 """
 
 from __future__ import annotations
 
+import re
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
@@ -18,6 +23,8 @@ if TYPE_CHECKING:
 
 NO_RESET_TOLD = timedelta(minutes=1)  # the API counts by the minute
 LONGEST_RESET = timedelta(days=1)
+_NOT_OF_THE_REQUEST = frozenset({401, 402, 403, 404, 429})
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.\[\]-]{0,79}")  # words for people have blanks
 
 
 class ModelRateLimited(RetryLater):
@@ -37,7 +44,7 @@ class ModelRefused(FleetError):
 
 
 def refusal(error: openai.APIStatusError, subject: str, key: str) -> FleetError:
-    """The error that an answer other than 2xx stands for; `key` is taken out of what was said."""
+    """The error that an answer other than 2xx stands for; `key`, and what was asked, is not in it (see above)."""
     status, said = error.status_code, _words(error, key)
     if status == 429 and error.code == "insufficient_quota":
         return ModelRefused(f"{subject}: {said} (429); waiting does not help, see to the account's credit")
@@ -56,7 +63,14 @@ def wait(header: str | None) -> timedelta:
 
 
 def _words(error: openai.APIStatusError, key: str) -> str:
-    body = error.body
-    said = body.get("message") if isinstance(body, dict) else None
+    """What the API said, as far as it may be kept, and how it calls the error."""
+    body = error.body if isinstance(error.body, dict) else {}
+    kept = error.status_code in _NOT_OF_THE_REQUEST or error.status_code >= 500
+    said = body.get("message") if kept else None
     told = without(said, [key])[:300] if isinstance(said, str) else ""
-    return told or error.response.reason_phrase or "no reason given"
+    names = [
+        f"{name} {without(value, [key])}"
+        for name in ("code", "type", "param")
+        if isinstance(value := body.get(name), str) and _NAME.fullmatch(value)
+    ]
+    return ", ".join([told or error.response.reason_phrase or "no reason given", *names])

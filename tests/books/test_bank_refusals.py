@@ -52,6 +52,14 @@ def test_a_limit_may_end_at_a_date() -> None:
     assert timedelta(minutes=4, seconds=50) < limited.after <= timedelta(minutes=5)
 
 
+def test_a_refusal_holds_no_iban_and_no_token_that_was_sent_wherever_in_it_they_stand() -> None:
+    detail = f"{'x' * 380} DE89 3704 0044 0532 0130 00, Frau Erika Musterfrau, with a-token-of-ours"
+    body = {"summary": "Not permitted for DE89370400440532013000", "detail": detail}
+    told = str(refusal(httpx.Response(400, json=body), SUBJECT, ["a-token-of-ours"]))
+    assert told.startswith(f"{SUBJECT}: Not permitted for [iban]: xxx")
+    assert not [part for part in ("DE89", "3704", "Erika", "a-token") if part in told]
+
+
 EUA = "End User Agreement (EUA) 1a2b has expired"
 
 

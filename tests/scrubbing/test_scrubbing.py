@@ -96,6 +96,7 @@ def test_a_long_text_is_cut_where_nothing_is_cut_in_half() -> None:
     ("key", "kind"),
     [
         *[(key, "personal") for key in ("name", "customer_name", "creditorName", "IBAN", "remittanceInformation")],
+        ("merchant", "personal"),
         *[("amount_cents", "amount"), ("betrag", "amount"), ("apiKey", "secret"), ("client_secret", "secret")],
         *[(key, None) for key in ("actor_name", "queue", "filename", "rows", "messaging.message.body.size")],
     ],
