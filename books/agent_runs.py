@@ -129,7 +129,8 @@ def check_approved(run_id: int, token: str, passed: Callable[[Session, AgentRun]
         ]
         said = str(_ask(journal, hold.row, messages, [])["content"])
         if said.lstrip().upper().startswith("STOP"):
-            hold.finish(RunStatus.FAILED, f"not handed in; the check said: {said[:300]}", result={"check": said})
+            # The model's words may name anybody; an outcome is shown on the engine's pages.
+            hold.finish(RunStatus.FAILED, "not handed in; the check said STOP, its result why", result={"check": said})
             return
         with session() as s:
             hold.finish(RunStatus.SUBMITTING, "checked; being handed in", s, result={"check": said})

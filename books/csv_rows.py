@@ -47,7 +47,14 @@ _HEAD = 65_536
 
 
 class NotCsv(FleetError):
-    """Raised when a file is not the CSV that an import wants; says what was found instead."""
+    """Raised when a file is not the CSV that an import wants; says what was found instead.
+
+    `kind` says it without the file's name and without anything that stands in it.
+    """
+
+    def __init__(self, message: str, kind: str = "it is not the CSV that an import wants; export it again") -> None:
+        super().__init__(message)
+        self.kind = kind
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,8 +133,8 @@ def _cells(path: Path, shape: _Shape) -> Iterator[list[str]]:
                 number += 1
                 yield cells
         except csv.Error as error:
-            found = f"after row {number} the file is no CSV any more ({error})"
-            raise NotCsv(f"{path.name}: {found}; export it again.") from error
+            kind = f"after row {number} the file is no CSV any more"
+            raise NotCsv(f"{path.name}: {kind} ({error}); export it again.", kind) from error
 
 
 def _filled(lines: _Lines, delimiter: str) -> Iterator[list[str]]:
@@ -148,11 +155,14 @@ def _shape(path: Path) -> _Shape:
         with path.open("rb") as file:
             head = file.read(_HEAD)
     except OSError as error:
-        raise NotCsv(f"{path.name}: cannot be opened ({error.strerror}); upload it again.") from error
+        kind = f"it cannot be opened ({error.strerror}); upload it again"
+        raise NotCsv(f"{path.name}: cannot be opened ({error.strerror}); upload it again.", kind) from error
     if size > MAX_BYTES:
-        raise NotCsv(f"{path.name}: {size} bytes, more than {MAX_BYTES}; split the file and upload its parts.")
+        kind = f"{size} bytes, more than {MAX_BYTES}; split the file and upload its parts"
+        raise NotCsv(f"{path.name}: {kind}.", kind)
     if not head.strip():
-        raise NotCsv(f"{path.name}: found {len(head)} bytes and no text in them, not a CSV; export it again.")
+        kind = f"found {len(head)} bytes and no text in them, not a CSV; export it again"
+        raise NotCsv(f"{path.name}: {kind}.", kind)
     encoding = _encoding(path, head)
     text = head.decode(encoding, errors="replace")
     first = next((line for line in text.splitlines() if line.strip()), "")
@@ -162,10 +172,10 @@ def _shape(path: Path) -> _Shape:
     missing = [name for name in _NEEDED if name not in columns]
     if missing:
         shown = first[:_LONGEST_SHOWN] + ("…" if len(first) > _LONGEST_SHOWN else "")
-        raise NotCsv(
-            f"{path.name}: the first line is {shown!r}, without a column for {' and '.join(missing)}; "
-            f"name it {' or '.join(repr(word) for word in _HEADINGS[missing[0]][:3])}."
-        )
+        named = " or ".join(repr(word) for word in _HEADINGS[missing[0]][:3])
+        lacks = f"without a column for {' and '.join(missing)}; name it {named}"
+        kind = f"the first line has {len(headings)} cells, {lacks}"
+        raise NotCsv(f"{path.name}: the first line is {shown!r}, {lacks}.", kind)
     german = not _GERMAN.isdisjoint(headings)
     comma = delimiter == ";" or (delimiter == "\t" and german)
     shape = _Shape(encoding, delimiter, columns, "," if comma else ".", german or None)
@@ -179,7 +189,10 @@ def _encoding(path: Path, head: bytes) -> str:
         if len(head) > 8 and not any(head[odd:64:2]) and all(head[1 - odd : 64 : 2]):
             return encoding
     if b"\0" in head:
-        raise NotCsv(f"{path.name}: found binary content that begins with {head[:8]!r}, not a CSV; export it again.")
+        raise NotCsv(
+            f"{path.name}: found binary content that begins with {head[:8]!r}, not a CSV; export it again.",
+            "found binary content, not a CSV; export it again",
+        )
     return "utf-8-sig" if _is_utf8(path) else "cp1252"
 
 

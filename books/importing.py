@@ -6,11 +6,16 @@ them. A row's external id is made of job and number, so no row is in the books t
 Not guaranteed: that the same file handed in twice is noticed; those are two jobs. On failure: a file that is no CSV
 ends `failed` with what was found; a deadline leaves "timed out after 340 of 1772: split the file and try again", and
 those 340 stay. However it ends, whoever handed it in gets one mail (`books.summaries`).
+
+The mail and `import_row_errors` quote what was found. The row's outcome, which the engine's pages show (`fleet_runs`),
+has counts, numbers of rows and names of columns, and nothing that stands in the file.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -33,6 +38,7 @@ log = get_logger(__name__)
 
 ROWS_A_COMMIT = 100
 _BAD_ROWS_SHOWN = 3
+_OF_A_COLUMN = re.compile(r"(date|amount|currency) ['\"]")  # how the message of a `BadRow` begins
 
 
 def import_csv(job_id: int, token: str) -> None:
@@ -49,11 +55,11 @@ def import_csv(job_id: int, token: str) -> None:
             job.rows_total = csv_rows.count(Path(job.path))
             _import_rows(hold)
         except NotCsv as error:
-            hold.finish(ImportStatus.FAILED, f"{error}")
+            hold.finish(ImportStatus.FAILED, error.kind, then=partial(import_moved, told=f"{error}"))
         else:
             with session() as s:
-                status, outcome = _verdict(s, job)
-                hold.finish(status, outcome, s)
+                status, outcome, told = _verdict(s, job)
+                hold.finish(status, outcome, s, then=partial(import_moved, told=told))
     log.info("csv_imported", job=job_id, rows=job.rows_total, done=job.rows_done, failed=job.rows_failed)
 
 
@@ -113,17 +119,27 @@ def _note(s: Session, job_id: int, rows: Iterable[BadRow]) -> None:
         s.execute(insert(ImportRowError).values(values).on_conflict_do_nothing(index_elements=unique))
 
 
-def _verdict(s: Session, job: ImportJob) -> tuple[ImportStatus, str]:
+def _verdict(s: Session, job: ImportJob) -> tuple[ImportStatus, str, str]:
+    """The status, the outcome as anybody may read it, and as whoever handed the file in is told it."""
     total = job.rows_done + job.rows_failed
     if not job.rows_failed:
-        return ImportStatus.DONE, f"{total} rows"
-    first = s.execute(
+        return ImportStatus.DONE, f"{total} rows", f"{total} rows"
+    found = s.execute(
         select(ImportRowError.row_number, ImportRowError.message)
         .where(ImportRowError.job_id == job.id)
         .order_by(ImportRowError.row_number)
         .limit(_BAD_ROWS_SHOWN)
     )
-    named = "; ".join(f"row {number}: {message}" for number, message in first)
+    first = [(number, message) for number, message in found]
     more = job.rows_failed - _BAD_ROWS_SHOWN
-    named += f"; and {more} more" if more > 0 else ""
-    return ImportStatus.DONE_WITH_ERRORS, f"{job.rows_done} of {total} rows, {named}"
+    rest = f"; and {more} more" if more > 0 else ""
+    outcome = "; ".join(f"row {number}: {_kind(message)}" for number, message in first)
+    told = "; ".join(f"row {number}: {message}" for number, message in first)
+    in_books = f"{job.rows_done} of {total} rows"
+    return ImportStatus.DONE_WITH_ERRORS, f"{in_books}, {outcome}{rest}", f"{in_books}, {told}{rest}"
+
+
+def _kind(message: str) -> str:
+    """What a bad row's message says, without the cell that it quotes."""
+    column = _OF_A_COLUMN.match(message)
+    return f"its {column[1]} cannot be read" if column is not None else "it cannot be read"

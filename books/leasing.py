@@ -30,6 +30,7 @@ from fleet.app import effective_retry, longest_hard, process_broker
 from fleet.budgets import budget_of
 from fleet.errors import FleetError
 from fleet.logs import get_logger
+from fleet.scrubbing import scrub
 from fleet.storage import leases, session
 from fleet.storage.leases import Lease
 
@@ -106,17 +107,23 @@ class Hold(Generic[Row]):
         if not leases.renew(s, self.model, self.row.id, token=self.token, lease=lease_time()):
             raise self._lost()
 
-    def finish(self, status: str, outcome: str | None, s: Session | None = None, **values: Any) -> None:
-        """End or hand back the row, in the caller's transaction if given; raises `LeaseLost`."""
+    def finish(
+        self, status: str, outcome: str | None, s: Session | None = None, *, then: Then | None = None, **values: Any
+    ) -> None:
+        """End or hand back the row, in the caller's transaction if given; raises `LeaseLost`.
+
+        `then` follows from this move in place of what follows from every other.
+        """
         if s is None:
             with session() as own:
-                self.finish(status, outcome, own, **values)
+                self.finish(status, outcome, own, then=then, **values)
             return
         held = leases.finish(s, self.model, self.row.id, token=self.token, status=status, outcome=outcome, **values)
         if not held:
             raise self._lost()
-        if self.then is not None:
-            self.then(s, self.row.id)
+        then = then or self.then
+        if then is not None:
+            then(s, self.row.id)
 
     def _lost(self) -> LeaseLost:
         found = f"{self.model.__name__} {self.row.id} is no longer held by this delivery ({self.token})"
@@ -138,9 +145,9 @@ class Hold(Generic[Row]):
             raise
         except Exception as error:
             if is_last_attempt(error):
-                self._say(failed, f"gave up after {self.row.attempts} attempts: {error}")
+                self._say(failed, f"gave up after {self.row.attempts} attempts: {_words(error)}")
             else:
-                self._say(back_to, f"will be tried again: {error}")
+                self._say(back_to, f"will be tried again: {_words(error)}")
             raise
 
     @contextmanager
@@ -159,11 +166,11 @@ class Hold(Generic[Row]):
             raise
         except Exception as error:
             if passes(error):
-                self._say(back_to, f"waits again: {error}", **untried)
+                self._say(back_to, f"waits again: {_words(error)}", **untried)
             elif self.row.attempts >= most:
-                self._say(failed, f"gave up after {self.row.attempts} tries: {error}")
+                self._say(failed, f"gave up after {self.row.attempts} tries: {_words(error)}")
             else:
-                self._say(back_to, f"will be tried again: {error}")
+                self._say(back_to, f"will be tried again: {_words(error)}")
             raise
 
     def _say(self, status: str, outcome: str, **values: Any) -> None:
@@ -172,6 +179,11 @@ class Hold(Generic[Row]):
             self.finish(status, outcome, **values)
         except Exception as error:
             log.error("outcome_not_written", row=f"{self.model.__name__} {self.row.id}", error=repr(error))
+
+
+def _words(error: Exception) -> str:
+    """What an error says, as the log would: PostgreSQL quotes the row that it refuses, and outcomes are shown."""
+    return scrub(str(error))
 
 
 def lost(model: type[Lease], message: Message[Any], reason: str, *, failed: str, then: Then | None = None) -> None:

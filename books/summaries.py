@@ -79,12 +79,15 @@ def send(effect_id: int, token: str) -> None:
     outside.carry_out(SummaryMail(), held, park=True, give_up=False)
 
 
-def import_moved(s: Session, job_id: int) -> None:
-    """Have an import's end mailed in the transaction that ended it; of any other move nothing follows."""
+def import_moved(s: Session, job_id: int, told: str | None = None) -> None:
+    """Have an import's end mailed in the transaction that ended it; of any other move nothing follows.
+
+    `told` is what its owner is told in place of the outcome, which quotes nothing of the file.
+    """
     moved = select(ImportJob.status, ImportJob.outcome, ImportJob.email, ImportJob.path).where(ImportJob.id == job_id)
     status, outcome, email, path = s.execute(moved).one()
     if status in _ENDED:
-        _mail(s, "import", job_id, email, f"Import of {Path(path).name}: {_ENDED[status]}", outcome)
+        _mail(s, "import", job_id, email, f"Import of {Path(path).name}: {_ENDED[status]}", told or outcome)
 
 
 def batch_ended(s: Session, batch_id: int) -> None:

@@ -8,9 +8,11 @@ migration of its own makes, one row a run:
 
 and perhaps `lease_message text, lease_until timestamptz`, the message that works on it (`fleet.explain` shows it).
 `done` of `total` is how far it came, null where that is not counted; `open` says that it has not ended; `needs_review`
-that it waits for a person. `outcome` is one sentence, and nothing in a row is personal. `updated_at` is real time.
+that it waits for a person. `outcome` is one sentence, and nothing in a row is personal: the application sees to that.
+`updated_at` is real time.
 
-Not guaranteed: that rows are cheap to count; only open ones and those that wait for a person are.
+Not guaranteed: that rows are cheap to count; only open ones and those that wait for a person are. Nor that the last
+scrubbing, before an outcome is shown, takes a name out that the application left in.
 """
 
 from __future__ import annotations

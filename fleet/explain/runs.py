@@ -3,6 +3,8 @@
 The engine knows no application's tables; one that shows its runs makes a table or a view `fleet_runs` with the columns
 kind, id, status, done, total, outcome, needs_review, updated_at, and perhaps lease_message and lease_until.
 
+An outcome is scrubbed as a line of the log is, before it is cut; a name in it that nothing shows to be one stays.
+
 Not guaranteed: that a row without a lease names whoever works on it. On failure: what SQLAlchemy raises, also where
 looking for an id took two seconds; a database without such a table has no runs.
 """
@@ -18,6 +20,7 @@ from sqlalchemy import Connection, text
 from fleet.clock import clock
 from fleet.explain import messages, places
 from fleet.explain.model import Asked, plain, running
+from fleet.scrubbing import scrub
 from fleet.views import span
 
 TABLE = "fleet_runs"
@@ -51,7 +54,7 @@ def lines(asked: Asked, row: Mapping[str, Any]) -> Iterator[str]:
     since = f", for {span(clock.real_now() - changed)}" if isinstance(changed, datetime) else ""
     yield f"It is {plain(row.get('status'))}{since}{far}."
     if row.get("outcome"):
-        yield f"Its outcome: {plain(row['outcome'])}"
+        yield f"Its outcome: {plain(scrub(str(row['outcome'])))}"
     if row.get("needs_review"):
         yield "It WAITS FOR A PERSON: nobody but one who looks can say whether it happened, and nothing repeats it."
         return

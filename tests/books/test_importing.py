@@ -56,11 +56,12 @@ def test_a_broken_row_341_is_named_and_the_good_rows_are_kept(migrated: object, 
     importing.import_csv(job, token="m1")
     row = now(job)
     assert row.status == ImportStatus.DONE_WITH_ERRORS
-    assert row.outcome == "1771 of 1772 rows, row 341: amount '12,x4' is no number"
+    assert row.outcome == "1771 of 1772 rows, row 341: its amount cannot be read"
     assert (row.rows_total, row.rows_done, row.rows_failed) == (BROKEN_ROWS, BROKEN_ROWS - 1, 1)
     assert stored(job) == BROKEN_ROWS - 1
     with session() as s:
-        assert s.scalars(select(ImportRowError.row_number).where(ImportRowError.job_id == job)).all() == [BROKEN_ROW]
+        named = s.execute(select(ImportRowError.row_number, ImportRowError.message).where(ImportRowError.job_id == job))
+        assert list(named) == [(BROKEN_ROW, "amount '12,x4' is no number")]
 
 
 @pytest.mark.parametrize(
@@ -68,7 +69,7 @@ def test_a_broken_row_341_is_named_and_the_good_rows_are_kept(migrated: object, 
     [
         (b"\x89PNG\r\n\x1a\n\0\0\0", "binary content"),
         (b"", "0 bytes"),
-        (b"Dear Sir or Madam,\nplease find attached", "'Dear Sir or Madam,'"),
+        (b"Dear Sir or Madam,\nplease find attached", "2 cells, without a column for date and amount"),
     ],
 )
 def test_a_file_that_is_no_csv_ends_with_what_was_found(
@@ -79,7 +80,6 @@ def test_a_file_that_is_no_csv_ends_with_what_was_found(
     job = job_for(path)
     importing.import_csv(job, token="m1")
     assert now(job).status == ImportStatus.FAILED
-    assert "upload.csv" in (now(job).outcome or "")
     assert found in (now(job).outcome or "")
 
 
@@ -104,7 +104,7 @@ def test_a_cut_import_says_how_far_it_came_and_goes_on_without_doubling(
     with session() as s:  # a person sends it again
         s.execute(update(ImportJob).where(ImportJob.id == job).values(status=ImportStatus.QUEUED))
     importing.import_csv(job, token="m2")
-    assert now(job).outcome == "1771 of 1772 rows, row 341: amount '12,x4' is no number"
+    assert now(job).outcome == "1771 of 1772 rows, row 341: its amount cannot be read"
     assert stored(job) == BROKEN_ROWS - 1
 
 

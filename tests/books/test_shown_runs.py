@@ -5,14 +5,23 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
 
 import pytest
-from sqlalchemy import Connection, text
+from sqlalchemy import Connection, delete, select, text, update
+from sqlalchemy.exc import IntegrityError
 
+from books import agent_runs, importing
+from books.models import AgentRun, AgentStep, ImportJob, ImportRowError, OutsideEffect, RunKind, RunStatus, Transaction
+from fleet import app as application
 from fleet import runs
+from fleet.app import App, process_broker
+from fleet.explain import explain
 from fleet.runs import Run, RunsUnreadable
-from fleet.storage import database
-from tests.conftest import Environment
+from fleet.storage import database, session
+from tests.books import test_agent_runs, test_importing
+from tests.conftest import ROOT, Environment
 
 NOW = datetime.now(UTC)
 
@@ -108,3 +117,86 @@ def test_a_database_without_the_view_says_what_to_make(connection: Connection) -
     assert not runs.kept(connection)
     with pytest.raises(RunsUnreadable, match="makes a table or view fleet_runs with the columns kind, id, status"):
         runs.standing(connection)
+
+
+HEADINGS = "Datum;Betrag;Name\n"
+FILES = {
+    "no headings": "Erika Musterfrau;Miete Maerz;-1240,50\nErika Musterfrau;Miete April;-1240,50\n",
+    "a column that is shifted": f"{HEADINGS}02.03.2026;Erika Musterfrau;-1240,50\n02.03.2026;1,00;Miete\n",
+    "a name in every cell that is judged": f"{HEADINGS}Erika;Miete;x\n03/02/2026;Musterfrau;x\nMaerz's;Erika;x\n",
+    "no text at all": "\0\0Erika Musterfrau",
+    "a cell without an end": f'{HEADINGS}02.03.2026;1,00;x\n02.03.2026;1,00;"Erika Musterfrau' + "x" * 200_000,
+}
+IN_THEM = ("Erika", "Muster", "Miete", "Maerz", "1240,", "03/02")
+
+
+@pytest.fixture
+def house(migrated: Environment) -> Iterator[App]:
+    """The application, whose tables are empty again afterwards."""
+    yield application.load(ROOT)
+    with session() as s:
+        for model in (ImportRowError, ImportJob, Transaction, OutsideEffect, AgentStep, AgentRun):
+            s.execute(delete(model))
+
+
+def shown(house: App, run: str) -> str:
+    """All that anybody with a read token can see of a run: its rows of the view, and its explanation."""
+    with database().connect() as connection:
+        rows = [dict(row) for row in connection.execute(text("SELECT * FROM fleet_runs")).mappings()]
+    explained = explain(house, process_broker(), run, database())
+    return f"{rows} {explained}"
+
+
+@pytest.mark.parametrize("content", FILES.values(), ids=FILES)
+def test_no_cell_of_a_customers_file_is_shown_and_its_owner_is_told_what_was_found(
+    house: App, tmp_path: Path, content: str
+) -> None:
+    path = tmp_path / "Musterfrau.csv"
+    path.write_text(content)
+    job = test_importing.job_for(path)
+    with session() as s:
+        s.execute(update(ImportJob).where(ImportJob.id == job).values(email="erika@customer.example"))
+    importing.import_csv(job, token="m1")
+    seen = shown(house, f"import/{job}")
+    assert [word for word in IN_THEM if word in seen] == []
+    assert "Its outcome: " in seen
+    with session() as s:
+        told = s.scalars(select(OutsideEffect)).one().body["text"]
+    assert any(word in told for word in IN_THEM)
+
+
+def test_the_columns_and_rows_that_cannot_be_read_are_shown(house: App, tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    behind_what_is_looked_at_for_binaries = "\n" * 70_000
+    rows = ("Erika;1,00;x", "02.03.2026;Erika;x", "02.03.2026;\0;x", *["x;1,00;x"] * 9)
+    path.write_text(HEADINGS + behind_what_is_looked_at_for_binaries + "\n".join(rows))
+    job = test_importing.job_for(path)
+    importing.import_csv(job, token="m1")
+    found = "row 1: its date cannot be read; row 2: its amount cannot be read; row 3: it cannot be read; and 9 more"
+    assert test_importing.now(job).outcome == f"0 of 12 rows, {found}"
+
+
+def test_a_row_that_the_database_refuses_is_not_shown(house: App, tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text(f"{HEADINGS}02.03.2026;-1240,50;Erika Musterfrau\n")
+    job = test_importing.job_for(path)
+    with session() as s:
+        s.execute(text("ALTER TABLE transactions ADD CONSTRAINT no_erika CHECK (counterparty NOT LIKE 'Erika%')"))
+    try:
+        with pytest.raises(IntegrityError):
+            importing.import_csv(job, token="m1")
+    finally:
+        with session() as s:
+            s.execute(text("ALTER TABLE transactions DROP CONSTRAINT no_erika"))
+    seen = shown(house, f"import/{job}")
+    assert "will be tried again: (psycopg.errors.CheckViolation)" in seen
+    assert [word for word in ("Erika", "Musterfrau") if word in seen] == []
+
+
+def test_what_the_model_says_against_a_run_is_in_its_result_and_not_shown(house: App, world: Any) -> None:
+    run = test_agent_runs.run(RunKind.SUBMIT, RunStatus.APPROVED)
+    said = "STOP: Erika Musterfrau rented nothing out"
+    world.reply = lambda *_: test_agent_runs.completion(said)
+    agent_runs.check_approved(run, "m1", lambda s, run: pytest.fail("it passed"))
+    assert "Erika" not in shown(house, f"submit/{run}")
+    assert test_agent_runs.now(run).result == {"check": said}

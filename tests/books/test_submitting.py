@@ -82,7 +82,11 @@ def test_a_check_that_says_stop_keeps_the_run_in_the_house(checked: SandboxGatew
     submitting.submit_approved(row, token="m1")
     assert now(row) == (RunStatus.FAILED, "none")
     with session() as s:
-        assert "the sums differ" in (s.get_one(AgentRun, row).outcome or "")
+        ended = s.get_one(AgentRun, row)
+        assert (ended.outcome, ended.result) == (
+            "not handed in; the check said STOP, its result why",
+            {"check": "STOP: the sums differ"},
+        )
     assert checked.taken()[f"run {row}"] == 0
 
 

@@ -84,6 +84,14 @@ def test_an_import_that_is_done_is_told_once_also_when_every_message_comes_twice
     assert effect().status == EffectStatus.DONE
 
 
+def test_a_file_that_is_no_csv_is_told_with_its_name_and_its_first_line(mails: Path, tmp_path: Path) -> None:
+    path = tmp_path / "brief.csv"
+    path.write_text("Sehr geehrte Damen und Herren\n")
+    importing.import_csv(job_for(path), token="m1")
+    told = "brief.csv: the first line is 'Sehr geehrte Damen und Herren', without a column for date and amount; "
+    assert effect().body["text"] == f"{told}name it 'date' or 'booking date' or 'datum'.\n"
+
+
 def test_an_import_without_an_address_is_told_to_nobody(mails: Path, tmp_path: Path) -> None:
     importing.import_csv(test_importing.job_for(tmp_path / "none.csv"), token="m1")
     assert waiting("mail_summary") == []

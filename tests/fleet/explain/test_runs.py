@@ -96,6 +96,14 @@ def test_a_run_that_waits_for_a_person_says_so(broker: FleetBroker, database: En
     )
 
 
+def test_an_outcome_is_scrubbed_as_the_log_is_before_it_is_cut(broker: FleetBroker, database: Engine) -> None:
+    outcome = f"{'x ' * 70}not for Frau Erika Musterfrau of DE89 3704 0044 0532 0130 00"
+    put(database, status="failed", outcome=outcome, open=False)
+    [found] = explained(broker, database)
+    assert found.lines[1].startswith("Its outcome: x x ") and "not for [person]" in found.lines[1]
+    assert "Erika" not in str(found) and "DE89" not in str(found)
+
+
 def test_two_runs_with_one_id_are_both_explained_and_a_kind_chooses_one(broker: FleetBroker, database: Engine) -> None:
     put(database, kind="import")
     put(database, kind="prepare", status="done", open=False)
