@@ -127,7 +127,7 @@ def test_processes_that_run_show_no_secret(running: Processes) -> None:
 
 
 BROKEN = ["wrong password", "unreachable host", "few rights", "malformed"]
-BROKEN += ["no database", "a password among options", "a bare @ in a password", "an @ and a colon in a password"]
+BROKEN += ["no database", "a password among options", "a bare @ in a password"]
 
 
 @pytest.mark.parametrize("broken", BROKEN)
@@ -143,7 +143,6 @@ def test_errors_at_a_start_show_no_secret(running: Processes, server: OwnRedis, 
             "FLEET_DATABASE_URL": f"postgresql://127.0.0.1:9/books?user=night&password={POSTGRES}&sslpassword=7Qx"
         },
         "a bare @ in a password": {"FLEET_DATABASE_URL": "postgresql://night:marked@7Qx@127.0.0.1/books"},
-        "an @ and a colon in a password": {"FLEET_DATABASE_URL": "postgresql://night:p@a:7Qx@127.0.0.1:9/books"},
     }[broken]
     for words in (
         ["status"],
