@@ -33,7 +33,7 @@ def uploads(*command: str) -> subprocess.CompletedProcess[str]:
 def test_what_failed_is_listed_and_goes_on_once(tmp_path: Path) -> None:
     job = job_for(tmp_path / "a.csv")
     importing.import_csv(job, token="m1")
-    assert f"import {job}  a.csv: cannot be opened" in uploads("list").stdout
+    assert f"import {job}  it cannot be opened (No such file or directory); upload it again" in uploads("list").stdout
     assert uploads("go-on", "import", str(job)).stdout == f"import {job} goes on.\n"
     assert [message.args[0] for message in waiting("import_csv")] == [job]
     assert (now(job).status, now(job).attempts) == (ImportStatus.QUEUED, 0)
