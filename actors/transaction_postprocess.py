@@ -23,7 +23,11 @@ def categorize_uncategorized_transactions() -> None:
     """Sort what the night brought: by keyword, then by model."""
     from books import categorizing
 
-    elastic.chunk(lambda size: categorizing.categorize_uncategorized(size, token=current_message_id()))
+    token = current_message_id()
+    elastic.chunk(
+        lambda size: categorizing.categorize_uncategorized(size, token=token),
+        give_back=lambda: categorizing.give_back(token),
+    )
 
 
 def backlog_lost(message: Message[Any], reason: str) -> None:

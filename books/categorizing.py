@@ -116,6 +116,12 @@ def backlog() -> int:
         return s.scalar(select(func.count()).select_from(Transaction).where(_WAITS)) or 0
 
 
+def give_back(token: str) -> None:
+    """Give back what a message took in an attempt before, or in a delivery that was lost, where it does not go on."""
+    if rows := _give_back(_held_by(token, None)):
+        log.info("rows_given_back", rows=rows, reason="its chunk may not go on")
+
+
 def categorizing_lost(message: Message[Any], reason: str) -> None:
     """Give back what a chunk had taken when it was cut off; after a soft deadline only what that delivery took."""
     theirs = _held_by(message.message_id, message.options.get(wire.DELIVERY))

@@ -65,12 +65,13 @@ class Did(NamedTuple):
         return self.more
 
 
-def chunk(work: Callable[[int], bool | Did]) -> None:
+def chunk(work: Callable[[int], bool | Did], *, give_back: Callable[[], object] | None = None) -> None:
     """Do one chunk of an elastic entry's work, if its allowance says so; called by the body of the entry's actor.
 
     `work(size)` does up to `size` rows and returns whether more is left (with `Did` also how many it did, where that
-    may be fewer, and whether it ended early); a chunk that found nothing to do returns False. Raises what `work`
-    raises.
+    may be fewer, and whether it ended early); a chunk that found nothing to do returns False. `give_back` is called
+    where a chain's chunk is not allowed to begin: an attempt of its message before, or a delivery that was lost, may
+    have left rows taken. Raises what either raises.
     """
     message, found = current_message(), _entry()
     if message is not None and wire.CHAIN in message.options and _left_over(message, found):
@@ -83,7 +84,10 @@ def chunk(work: Callable[[int], bool | Did]) -> None:
     broker, entry = found
     number = message.options.get(wire.CHAIN)
     if isinstance(number, int):
-        _of_chain(broker, entry, message, number, work)
+        if _may(entry, message, number, _asked(broker, entry, number)):
+            _of_chain(broker, entry, message, number, work)
+        elif give_back is not None:
+            give_back()
         return
     if wire.SLOT in message.options or _measured(broker, entry, work)[0]:
         granted = allowance(broker, entry, clock.now())
@@ -125,8 +129,6 @@ class _Told(NamedTuple):
 def _of_chain(
     broker: FleetBroker, entry: Entry, message: Message[None], number: int, work: Callable[[int], bool | Did]
 ) -> None:
-    if not _may(entry, message, number, _asked(broker, entry, number)):
-        return
     did, told = _measured(broker, entry, work, number)
     if not did.more:
         why = "its chunk ended early" if did.early else _LOST if did.lost else "nothing left"

@@ -317,6 +317,15 @@ def test_a_chunk_that_is_cut_off_gives_its_rows_back(account: int) -> None:
     assert (now(row).sorting_message, now(row).sorting_until) == (None, None)
 
 
+def test_a_chunk_that_may_not_go_on_gives_back_its_own_rows_and_no_others(account: int) -> None:
+    ours, theirs = add(account, "Kontoführung"), add(account, "Kontoführung")
+    killed(ours, "m1")
+    killed(theirs, "m2")
+    categorizing.give_back("m1")
+    assert (now(ours).sorting_message, now(ours).sorting_until) == (None, None)
+    assert now(theirs).sorting_message == "m2"
+
+
 def test_after_a_soft_deadline_only_what_that_delivery_took_is_given_back(account: int) -> None:
     row = add(account, "Kontoführung")
     assert taken(1, "m1") == [row]

@@ -65,7 +65,7 @@ class ElasticHouse:
         broker.lanes, broker.entries = {QUEUE: LANE}, {entry.name: entry}
         self.backlog, self.chunks = 0, Counter[int]()
         self.begun = Counter[int]()  # messages, by the number of their chain
-        self.failures = 0
+        self.failures = self.given_back = 0
         self.running = self.most_at_once = 0
         self.gate = threading.Event()
         self.gate.set()
@@ -76,7 +76,7 @@ class ElasticHouse:
         def sort() -> None:
             message = current_message()
             self.begun[message.options.get(wire.CHAIN, -1) if message else -1] += 1
-            elastic.chunk(self.work)
+            elastic.chunk(self.work, give_back=self.give_back)
 
         self.actor = sort
 
@@ -97,6 +97,10 @@ class ElasticHouse:
             with self._lock:
                 self.running -= 1
         return left
+
+    def give_back(self) -> None:
+        """Of a chunk that may not begin."""
+        self.given_back += 1
 
     def lease(self, places: int, reason: Reason = "calm", lasts: timedelta = timedelta(hours=1)) -> None:
         """Allow so many chains, as the balancer would."""

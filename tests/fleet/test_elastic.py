@@ -110,6 +110,19 @@ def test_a_chunk_that_is_not_allowed_when_it_starts_does_nothing(house: ElasticH
     assert house.chunks == {}
 
 
+def test_a_chunk_that_fails_and_then_may_not_begin_again_has_what_it_took_given_back(house: ElasticHouse) -> None:
+    house.backlog, house.failures = 5, 1
+    house.lease(1)
+    seed(house.broker, ENTRY, 1)
+    house.gate.clear()
+    house.start()
+    wait_until(lambda: house.running == 1)
+    house.lease(0)
+    house.gate.set()
+    house.until_idle()
+    assert house.given_back == 1 and house.chunks.total() == 1
+
+
 def test_a_seed_is_taken_only_if_no_message_of_its_chain_is_there(house: ElasticHouse) -> None:
     house.backlog = 100
     house.lease(4)
