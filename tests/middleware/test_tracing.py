@@ -73,6 +73,7 @@ def test_a_retry_is_in_the_same_trace_and_counted(house: Any, traced: Ingest) ->
         raise ValueError("not yet")
 
     send(house, queue("work").actor(name="job", retry=TWICE)(fail))
+    house.until_idle()  # both attempts
     sender, first, second = transactions(house, traced, "a request", "job")
     assert {one["contexts"]["trace"]["trace_id"] for one in (sender, first, second)} == {
         sender["contexts"]["trace"]["trace_id"]
