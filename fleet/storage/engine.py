@@ -6,9 +6,10 @@ while the pool gives or takes a connection, nor a commit: it would leave the poo
 nobody's.
 
 A host that vanishes without a word is noticed within 30 s, over TCP: a server's by the process, and a process's by the
-server, which would else keep its locked rows for a quarter of an hour to two hours, from its next delivery and from
-janitors. A process that was killed is noticed within 10 s also while its statement waits for a lock. A server that only
-reads counts as one that is gone: the pool connects anew, to whoever its name stands for by then.
+server where it lets itself be told, which would else keep its locked rows for a quarter of an hour to two hours, from
+its next delivery and from janitors. A process that was killed is noticed within 10 s also while its statement waits for
+a lock. A server that only reads counts as one that is gone: the pool connects anew, to whoever its name stands for by
+then.
 
 Not guaranteed: an end at the soft budget where a server is there and does not answer (stopped, or behind a lock):
 psycopg waits in C, where no raise strikes, and the server's kernel still says yes. That job ends at its hard budget. No
@@ -117,21 +118,19 @@ _LOOKS_FOR_US = "SET client_connection_check_interval = '10s'"
 
 
 def _ask_to_be_noticed(connection: psycopg.Connection[Any], *_: Any) -> None:
+    """As far as the server lets us: some managed ones let nobody set these, and then go by their own."""
     import psycopg
 
-    connection.execute(_NOTICED)
-    connection.commit()
-    try:
-        connection.execute(_LOOKS_FOR_US)
-    except psycopg.DatabaseError as error:
-        if error.sqlstate is None:  # the connection's own
-            raise
-        log.debug(
-            "postgres_looks_for_nobody", error=str(error).splitlines()[0]
-        )  # some managed servers let nobody set it
-        connection.rollback()
-    else:
-        connection.commit()
+    for asked in (_NOTICED, _LOOKS_FOR_US):
+        try:
+            connection.execute(asked)
+        except psycopg.DatabaseError as error:
+            if error.sqlstate is None:  # the connection's own
+                raise
+            log.debug("postgres_setting_refused", asked=asked, error=str(error).splitlines()[0])
+            connection.rollback()
+        else:
+            connection.commit()
 
 
 def _judge(error: ExceptionContext) -> None:

@@ -111,6 +111,14 @@ with session() as s:
 """
 
 
+def test_a_server_that_lets_nobody_set_these_is_connected_to_all_the_same(
+    environment: Environment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(storage, "_NOTICED", "SET block_size = 1")  # which no server lets anybody set
+    with unpooled(environment.database_url).connect() as connection:
+        assert connection.exec_driver_sql("SHOW client_connection_check_interval").scalar_one() == "10s"
+
+
 def test_a_killed_process_leaves_no_backend_in_the_queue_for_a_lock(environment: Environment) -> None:
     engine = unpooled(environment.database_url)
 
