@@ -26,6 +26,7 @@ from books import attachments, categories, categorizing, turns
 from books.chunks import Chunk
 from books.leasing import Hold
 from books.models import Attachment, AttachmentStatus
+from fleet import logs
 from fleet.storage import database, session
 from fleet.storage.engine import psycopg_url
 from fleet.storage.migrate import migrate
@@ -70,6 +71,7 @@ def report(server_url: str) -> None:
 
 def main() -> None:
     """Measure, and print the lines."""
+    logs.configure("json", "WARNING")  # a line a document would be most of what is measured, and of what is printed
     migrate(database(), ROOT)
     unloaded, loaded = _starts(bulk=0), _starts(bulk=_BULK)
     print(

@@ -21,6 +21,7 @@ from sqlalchemy import create_engine, insert, text
 
 from books import categories, categorizing
 from books.models import AccountStatus, BankAccount, Transaction
+from fleet import logs
 from fleet.storage import database, session
 from fleet.storage.engine import psycopg_url
 from fleet.storage.migrate import migrate
@@ -49,6 +50,7 @@ def report(server_url: str) -> None:
 
 def main() -> None:
     """Measure, and print the line."""
+    logs.configure("json", "WARNING")  # a line a document would be most of what is measured, and of what is printed
     migrate(database(), ROOT)
     each, kept = _measure(_read_for_each), _measure(categories.current)
     print(

@@ -46,7 +46,8 @@ def _measure(stage: Stage, contender: Contender) -> Figures:
             noop.send(number)
         return {"messages/s": _MESSAGES / (time.monotonic() - began)}
     broker, engine = cast("FleetBroker", noop.broker), create_engine(psycopg_url(stage.database_url))
-    EngineBase.metadata.create_all(engine, tables=[cast("Any", OutboxRow.__table__)])
+    outbox = [cast("Any", OutboxRow.__table__)]
+    EngineBase.metadata.create_all(engine, tables=outbox)
     _left_behind(engine, broker, noop)
     began = time.monotonic()
     sent = relay(engine, broker).sent
@@ -56,6 +57,7 @@ def _measure(stage: Stage, contender: Contender) -> Figures:
     again = time.monotonic()
     deleted = relay(engine, broker).deleted
     ended = time.monotonic()
+    EngineBase.metadata.drop_all(engine, tables=outbox)  # lines that migrate the same database come later
     engine.dispose()
     if (sent, deleted) != (_MESSAGES, _MESSAGES):
         raise RuntimeError(f"{sent} rows were sent and {deleted} deleted")
