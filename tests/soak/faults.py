@@ -1,8 +1,8 @@
 """What befalls a fleet: faults of many kinds, drawn by a seed, one after the other; docs/soak.md names the others.
 
 Kinds are dealt like cards: each comes once before any comes again, so that a night of a few minutes sees them all. A
-fault undoes itself before it returns. One that could not be made (nobody leads just now, Redis is still loading) is
-counted as such, and what was wrong is kept.
+fault undoes itself before it returns. One that could not be made (nobody leads just now, Redis is still loading) was
+only dealt, and what was wrong is kept; a kind of which none was made is judged (`run`).
 """
 
 from __future__ import annotations
@@ -46,6 +46,7 @@ class Faults:
         self._stage, self._hosts, self._proxy = stage, stage.hosts, stage.hosts.proxy
         self._dice = random.Random(f"faults {seed}")
         self._cards: list[Fault] = []
+        self.dealt: Counter[str] = Counter()
         self.made: Counter[str] = Counter()
         self.not_made: dict[str, str] = {}
 
@@ -55,6 +56,7 @@ class Faults:
             self._cards = list(ALL)
             self._dice.shuffle(self._cards)
         fault = self._cards.pop()
+        self.dealt[fault.__name__] += 1
         try:
             fault(self)
         except Exception as error:  # whatever it was, the next one is to come

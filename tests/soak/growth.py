@@ -5,7 +5,8 @@ look like growth. A slope is that of a straight line through the medians, the fi
 loaded, left out: of fewer than three nights, or of less than twenty minutes, there is none. Figures that a bound is
 stated for are judged, the others are said: rows grow with the work that is done.
 
-Not guaranteed: that a figure of a kind is of the same processes from sample to sample; faults replace them.
+Not guaranteed: that a figure of a kind is of the same processes from sample to sample; faults replace them, each roll
+all of them. So what one process gathers over hours is not seen here.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import psutil
 import redis
@@ -27,6 +28,7 @@ from fleet.broker import keys
 from fleet.storage import database
 from tests.soak.processes import Stage
 
+Verdict = Literal["ok", "red", "not decided"]
 MIB = 2**20
 FEWEST_NIGHTS, LEAST_HOURS = 3, 1 / 3
 BOUNDS = {
@@ -46,8 +48,7 @@ _PART = re.compile(r"\w+")
 class Slope:
     """A figure: its medians of the first judged and the last night, and its growth an hour, where there is one.
 
-    `error` is the standard error of the growth. A bound is broken by what is beyond it with two errors taken off: of
-    processes that faults replace all the time, a few nights alone are no proof.
+    `error` is the standard error of the growth.
     """
 
     family: str
@@ -62,8 +63,20 @@ class Slope:
         return BOUNDS.get(self.family)
 
     @property
-    def broken(self) -> bool:
-        return self.bound is not None and self.an_hour is not None and self.an_hour - 2 * self.error > self.bound
+    def verdict(self) -> Verdict | None:
+        """`red` is what is beyond its bound with two errors taken off, `not decided` what is beyond it without.
+
+        Of processes that faults replace all the time a few nights are no proof, neither of growth nor of none. None
+        where there is no bound, or no slope.
+        """
+        if self.bound is None or self.an_hour is None:
+            return None
+        if self.an_hour <= self.bound:
+            return "ok"
+        return "red" if self.an_hour - 2 * self.error > self.bound else "not decided"
+
+    def __str__(self) -> str:
+        return f"{self.family} of {self.kind}"
 
 
 class Growth:

@@ -52,6 +52,7 @@ class Outcome:
 
     lines: list[Line]
     slopes: list[Slope]
+    dealt: Counter[str]
     faults: Counter[str]
     not_made: dict[str, str]
     started_again: dict[str, int]
@@ -60,8 +61,20 @@ class Outcome:
     spans: Spans = field(repr=False)
 
     @property
-    def broken(self) -> bool:
-        return any(line.verdict == "red" for line in self.lines) or any(slope.broken for slope in self.slopes)
+    def red(self) -> list[str]:
+        """What broke, by name: claims, figures that grew, and faults that never came about however often."""
+        claims = [line.claim for line in self.lines if line.verdict == "red"]
+        grew = [str(slope) for slope in self.slopes if slope.verdict == "red"]
+        return [*claims, *grew, *(f"{kind}, dealt {n} times, never made" for kind, n in self._never_made() if n > 1)]
+
+    @property
+    def undecided(self) -> list[str]:
+        """What a longer soak would say, by name: of a fault, that its one card found nothing to befall."""
+        unsure = [str(slope) for slope in self.slopes if slope.verdict == "not decided"]
+        return [*unsure, *(f"{kind}, dealt once, not made" for kind, n in self._never_made() if n == 1)]
+
+    def _never_made(self) -> list[tuple[str, int]]:
+        return [(kind.replace("_", " "), n) for kind, n in sorted(self.dealt.items()) if not self.faults[kind]]
 
 
 class Soak:
@@ -92,9 +105,9 @@ class Soak:
         spans = self._end(since)
         lasted = time.monotonic() - self._began
         again = dict(self._stage.hosts.started_again)
-        made, not_made = self._faults.made, self._faults.not_made
+        dealt, made, not_made = self._faults.dealt, self._faults.made, self._faults.not_made
         lines = list(self._judged(spans))
-        return Outcome(lines, self._growth.slopes(), made, not_made, again, played, lasted, spans)
+        return Outcome(lines, self._growth.slopes(), dealt, made, not_made, again, played, lasted, spans)
 
     def _judged(self, spans: Spans) -> Iterator[Line]:
         """What judges say. One that breaks is red, and takes along neither what was said before nor what grew."""

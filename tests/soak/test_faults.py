@@ -20,3 +20,4 @@ def test_a_postgresql_that_does_not_end_in_time_is_started_all_the_same() -> Non
     faults._cards = [Faults.kill_postgres]
     faults.one()
     assert started and "still alive" in faults.not_made["kill_postgres"]
+    assert faults.dealt == {"kill_postgres": 1} and not faults.made

@@ -15,12 +15,21 @@ def test_a_slope_is_the_growth_an_hour_and_wants_three_nights_of_twenty_minutes(
     assert (grows, error) == (pytest.approx(0.8), pytest.approx((1.8 / 2 / 5) ** 0.5))
 
 
-def test_only_a_figure_with_a_bound_and_a_slope_beyond_it_is_broken() -> None:
-    assert Slope("threads", "beat", 8, 30, 22.0).broken
-    assert not Slope("threads", "beat", 8, 9, 1.0).broken
-    assert not Slope("threads", "beat", 8, 30, 22.0, error=9.5).broken, "noise"
-    assert not Slope("threads", "beat", 8, 30, None).broken
-    assert not Slope("rows", "transactions", 0, 90_000, 90_000.0).broken
+@pytest.mark.parametrize(
+    ("slope", "verdict"),
+    [
+        (Slope("threads", "beat", 8, 30, 22.0), "red"),
+        (Slope("threads", "beat", 8, 30, 22.0, error=9.0), "not decided"),
+        (Slope("threads", "beat", 8, 30, 22.0, error=8.9), "red"),
+        (Slope("threads", "beat", 8, 9, 4.0, error=9.0), "ok"),
+        (Slope("threads", "beat", 8, 30, None), None),
+        (Slope("rows", "transactions", 0, 90_000, 90_000.0), None),
+    ],
+)
+def test_what_is_beyond_its_bound_by_less_than_two_errors_is_not_decided_and_no_ok(
+    slope: Slope, verdict: str | None
+) -> None:
+    assert slope.verdict == verdict
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from books.night.report import Report
 from tests.soak.growth import FEWEST_NIGHTS, Slope
 from tests.soak.run import Outcome
 
+_COLOURS = {"ok": "green", "red": "bold red", "not decided": "yellow"}
 _ALWAYS_SAID = 0.05  # of a figure that no bound is stated for, what moves less than this share is left out
 
 
@@ -28,10 +29,14 @@ def show(outcome: Outcome, seed: int, console: Console) -> None:
     again = ", ".join(f"{kind} {times}" for kind, times in outcome.started_again.items()) or "nothing"
     console.print(f"Started again: {again}")
     console.print(_growth(outcome))
-    red = [line.claim for line in report.red] + [f"{one.family} of {one.kind}" for one in outcome.slopes if one.broken]
-    console.print(
-        f"[bold red]Broken: {'; '.join(red)}[/]" if red else "[green]Nothing broken, nothing grew beyond its bound.[/]"
-    )
+    console.print(_in_a_line(outcome), soft_wrap=True)
+
+
+def _in_a_line(outcome: Outcome) -> str:
+    red, unsure, judged = outcome.red, outcome.undecided, {one.verdict for one in outcome.slopes}
+    held = ", nothing grew beyond its bound" if "ok" in judged and "not decided" not in judged else ""
+    told = f"[bold red]Broken: {'; '.join(red)}.[/]" if red else f"[green]Nothing broken{held}.[/]"
+    return told + (f" [yellow]Not decided, {len(unsure)}: {'; '.join(unsure)}.[/]" if unsure else "")
 
 
 def write(outcome: Outcome, seed: int, path: Path) -> None:
@@ -41,11 +46,13 @@ def write(outcome: Outcome, seed: int, path: Path) -> None:
         "nights": outcome.nights,
         "seconds": outcome.seconds,
         "lines": [asdict(line) for line in outcome.lines],
-        "growth": [{**asdict(one), "bound": one.bound, "broken": one.broken} for one in outcome.slopes],
+        "growth": [{**asdict(one), "bound": one.bound, "verdict": one.verdict} for one in outcome.slopes],
+        "dealt": dict(outcome.dealt),
         "faults": dict(outcome.faults),
         "not_made": outcome.not_made,
         "started_again": outcome.started_again,
-        "broken": outcome.broken,
+        "red": outcome.red,
+        "not_decided": outcome.undecided,
     }
     path.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n")
 
@@ -61,7 +68,7 @@ def _growth(outcome: Outcome) -> Table:
             continue
         hour = "-" if one.an_hour is None else f"{one.an_hour:+,.2f} ± {one.error:,.2f}"
         bound = "" if one.bound is None else f"{one.bound:g}"
-        verdict = "" if one.bound is None else "[bold red]red[/]" if one.broken else "[green]ok[/]"
+        verdict = f"[{_COLOURS[one.verdict]}]{one.verdict}[/]" if one.verdict else ""
         head = one.family if one.family != family else ""
         family = one.family
         table.add_row(head, one.kind, f"{one.first:,.1f}", f"{one.last:,.1f}", hour, bound, verdict)
