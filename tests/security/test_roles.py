@@ -93,6 +93,34 @@ def test_a_role_is_denied_what_it_does_not_need_by_itself_and_within_a_script(us
     assert users.admin.dbsize() == 0
 
 
+def test_what_a_role_that_is_taken_over_can_do_beside_its_errand_is_as_the_threat_model_says(users: Users) -> None:
+    """Alerts are silenced, readings and costs made up, the audit's stream is forged and pushed out."""
+    roles: tuple[Role, ...] = ("worker", "beat")
+    for role in roles:
+        with users.client(role) as client:
+            client.hset(keys.readings(NS), "reading", "made up")
+            client.hset(keys.alerts(NS), "queue_age:work", "made up")
+            client.hdel(keys.alerts(NS), "queue_age:work")
+    writers: tuple[Role, ...] = ("worker", "console")
+    for role in writers:
+        with users.client(role) as client:
+            for who in ("ann", "nobody"):
+                client.xadd(keys.audit(NS), {"who": who}, maxlen=1, approximate=False)
+    with users.client("worker") as client:
+        client.hincrby(keys.measures(NS, "sorts"), "cpu_us", 10**9)
+        client.hdel(keys.catalogue(NS), "job")
+    assert users.admin.xlen(keys.audit(NS)) == 1 and not users.admin.exists(keys.alerts(NS))
+
+
+def test_the_doctor_reads_the_passwords_of_the_servers_configuration(users: Users) -> None:
+    """Which no ACL can keep from whoever has CONFIG GET: hence no `requirepass`, as docs/security.md says."""
+    kept = {"masterauth": "of-a-replica", "requirepass": "of-the-default-user"}
+    for name, value in kept.items():
+        users.admin.config_set(name, value)
+    with users.client("doctor") as client:
+        assert client.config_get(*kept) == kept
+
+
 @pytest.mark.parametrize("role", ROLES)
 def test_a_roles_user_has_all_that_its_role_asks_for_and_no_other_roles(users: Users, role: Role) -> None:
     for other in ROLES:
