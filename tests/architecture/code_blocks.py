@@ -1,8 +1,9 @@
 """The code blocks of a page, and a process that runs them: `python -m tests.architecture.code_blocks PAGE`.
 
 A block that begins with three backticks and `python`, `sh`, `console` (a shell with prompts, and what it printed),
-`mermaid`, `toml`, `yaml`, `ini` or `dockerfile` is held true; `text` says that a block is a drawing or an output. Of a
-page in Markdown two comments are read, which no reader sees:
+`mermaid`, `toml`, `yaml`, `ini` or `dockerfile` is held true; `python compiled` is somebody else's code, which is
+compiled alone; `text` says that a block is a drawing or an output. Of a page in Markdown two comments are read, which
+no reader sees:
 
     <!-- run            python that is run at its place between the blocks, in their namespace
     ... -->
@@ -10,7 +11,8 @@ page in Markdown two comments are read, which no reader sees:
 
 On such a page a block of code whose first line is a comment with a path is that file.
 
-Not held true: what a command prints, but on a page with an application of its own; and commands that change something.
+Not held true: what a command prints, but on a page with an application of its own; commands that change something; of
+programs that are not ours anything but their names, extras, and the files of the tree that they are given.
 """
 
 from __future__ import annotations
@@ -25,7 +27,8 @@ from pathlib import Path
 from typing import Any
 
 OWN = "<!-- an application of its own -->"
-LANGUAGES = ("python", "sh", "console", "mermaid", "toml", "yaml", "ini", "dockerfile", "text", "run")
+COMPILED = "python compiled"
+LANGUAGES = ("python", COMPILED, "sh", "console", "mermaid", "toml", "yaml", "ini", "dockerfile", "text", "run")
 _BLOCK = re.compile(r"^ *```([^\n]*)\n(.*?)^ *```$|^<!-- run\n(.*?)^-->$", re.MULTILINE | re.DOTALL)
 _FILE = re.compile(r"# ([\w./-]+\.(?:py|toml|ini))\n")
 # What only reads, so that a test may run it.
@@ -139,7 +142,8 @@ def run(page: Path) -> None:
             exec(compile("\n" * (block.line - 1) + block.text, str(page), "exec"), namespace)
         elif block.language in ("sh", "console"):
             for command in commands(block):
-                if is_read_only(command) or (own and command.words[:3] == ("python", "-m", "pytest")):
+                tests = own and command.words[:3] == ("python", "-m", "pytest")
+                if is_read_only(command) or tests or command.words[:2] == ("python", "-c"):
                     _run(command, page, own)
 
 

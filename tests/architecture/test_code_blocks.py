@@ -1,7 +1,8 @@
 """Every code block of README, CONTRIBUTING and docs is run, or parsed by what it is written for.
 
-Python runs, block after block, in one process a page; commands are parsed by the command line itself, and run where
-they only read; a `text` block is an output or a drawing. How a page prepares its blocks: `code_blocks.py`.
+Python runs, block after block, in one process a page; our commands are parsed by the command line itself, and run where
+they only read; a `text` block is an output or a drawing. How a page prepares its blocks, and what is not looked at:
+`code_blocks.py`.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ import yaml
 from fleet.cli import cli
 from tests.architecture.code_blocks import (
     CHANGES,
+    COMPILED,
     LANGUAGES,
     OWN,
     Block,
@@ -32,6 +34,7 @@ from tests.architecture.code_blocks import (
     blocks,
     commands,
     is_read_only,
+    run,
 )
 from tests.architecture.mermaid import faults
 from tests.conftest import ROOT, Environment
@@ -163,9 +166,33 @@ def _python(arguments: list[str]) -> str | None:
     if arguments[:1] == ["-m"]:
         known = importlib.util.find_spec(arguments[1].partition(".")[0]) and importlib.util.find_spec(arguments[1])
         return None if known else f"there is no module {arguments[1]}"
+    if arguments[:1] == ["-c"]:
+        return _not_compiled(arguments[1], "-c")
     if arguments and arguments[0].endswith(".py"):
         return None if (ROOT / arguments[0]).is_file() else f"there is no file {arguments[0]}"
     return None
+
+
+def _not_compiled(text: str, where: str) -> str | None:
+    try:
+        compile(text, where, "exec")
+    except SyntaxError as error:
+        return f"it is no Python: {error}"
+    return None
+
+
+def test_what_is_somebody_elses_python_compiles() -> None:
+    found = of(COMPILED)
+    assert {NAMES[page] for page, _ in found} == {"docs/from-celery.md"}
+    for page, block in found:
+        assert (fault := _not_compiled(block.text, at(page, block.line))) is None, fault
+
+
+def test_python_on_a_command_line_is_run(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("```sh\npython -c 'raise SystemExit(3)'\n```\n")
+    with pytest.raises(AssertionError, match=r"page\.md:2: .* ended with 3"):
+        run(page)
 
 
 def _others(arguments: list[str]) -> str | None:
@@ -225,6 +252,7 @@ def test_every_block_of_values_can_be_read() -> None:
         ("fleet work", "Missing argument"),
         ("make nigth", "there is no target nigth"),
         ("python -m books.nihgt", "there is no module books.nihgt"),
+        ("python -c print(", "it is no Python"),
         ("pip install nightshift[consoles]", "there is no extra consoles"),
         ("celery worker", "celery is none of ours"),
     ],
