@@ -28,6 +28,8 @@ STATED = (
     Stated("README.md", "in simulated nights its regret is 0 in the median, 1.7 at worst", "test:tests/nightsim"),
     Stated("README.md", "people's p99 was 0.94 to 1.06 of that", "module:tests.benchmarks.night_four_ways"),
     Stated("README.md", "the sync took 0.65 to 1.14 of the time", "module:tests.benchmarks.night_four_ways"),
+    Stated("README.md", "up to a seventh of a second longer (p95)", "module:tests.benchmarks.night_four_ways"),
+    Stated("README.md", "a Redis that forgets its last 15 seconds", "test:tests/fleet/test_relay.py"),
     Stated("README.md", "eight hours in two minutes", "make:night"),
     Stated("docs/console.md", "under 4 ms of its time", "console"),
     Stated("docs/probe.md", "costs the server under 2 ms", "probe"),
