@@ -17,6 +17,12 @@ ROOT = Path(__file__).parent.parent.parent
 PATH = ROOT / ".github/workflows/ci.yml"
 TEXT = PATH.read_text()
 WORKFLOW: dict[str, Any] = yaml.safe_load(TEXT)
+SKIPPED_WITHOUT = {
+    name
+    for path in (ROOT / "tests").rglob("*.py")
+    for name in re.findall(r'shutil\.which\("([\w-]+)"', path.read_text())
+}
+BROWSERS = {"chromium", "chromium-browser", "google-chrome"}
 
 
 def commands(job: str) -> list[str]:
@@ -48,6 +54,36 @@ def test_it_runs_make_test_on_every_python_that_is_supported() -> None:
     lowest, beyond = map(int, re.fullmatch(r">=3\.(\d+),<3\.(\d+)", supported).groups())  # type: ignore[union-attr]
     assert pythons == [f"3.{minor}" for minor in range(lowest, beyond)]
     assert any(command.startswith("make test") for command in commands("test"))
+
+
+def test_it_plays_the_night() -> None:
+    assert "make night PYTHON=python" in commands("test")
+
+
+def test_it_fails_without_the_programs_that_tests_would_be_skipped_for(tmp_path: Path) -> None:
+    (line,) = [command for command in commands("test") if "command -v" in command]
+    asked = set(re.findall(r"in ([\w ]+);", line)[0].split())
+    assert asked == SKIPPED_WITHOUT - BROWSERS - {"hadolint", "zizmor"}
+    for name in asked:
+        (tmp_path / name).write_text("#!/bin/sh\n")
+        (tmp_path / name).chmod(0o755)
+
+    def status() -> int:
+        done = subprocess.run(["/bin/bash", "-e", "-c", line], env={"PATH": str(tmp_path)}, stdout=subprocess.DEVNULL)
+        return done.returncode
+
+    assert status() == 0
+    for name in asked:
+        (tmp_path / name).rename(tmp_path / "away")
+        assert status() == 1, name
+        (tmp_path / "away").rename(tmp_path / name)
+
+
+def test_the_readme_names_the_programs_that_tests_are_skipped_without() -> None:
+    (row,) = [line for line in (ROOT / "README.md").read_text().splitlines() if line.startswith("| `make test` |")]
+    shown = {"chromium" if name in BROWSERS else name for name in SKIPPED_WITHOUT}
+    assert len(shown) > 6
+    assert not [name for name in sorted(shown) if not re.search(rf"\b{name}\b", row, re.IGNORECASE)]
 
 
 def test_it_brings_the_compose_file_up_until_healthy_and_down_by_its_drains() -> None:
