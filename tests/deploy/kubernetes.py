@@ -1,4 +1,4 @@
-"""What `kubectl kustomize` makes of the example overlay, for the tests of it."""
+"""What `kubectl kustomize` makes of the base and of the example overlay, for the tests of them."""
 
 from __future__ import annotations
 
@@ -11,31 +11,12 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 
 ROOT = Path(__file__).parent.parent.parent
 FOLDER = ROOT / "config/deploy/kubernetes"
-EXAMPLE = FOLDER / "overlays/example"
-
-NO_KUBECTL = (
-    None if shutil.which("kubectl") else "kubectl is not installed: what it makes of the overlay was not looked at"
-)
-
-
-@cache
-def rendered() -> tuple[dict[str, Any], ...]:
-    """Every object of the example overlay."""
-    done = subprocess.run(["kubectl", "kustomize", str(EXAMPLE)], capture_output=True, text=True, timeout=60)
-    assert done.returncode == 0, done.stderr
-    return tuple(yaml.safe_load_all(done.stdout))
-
-
-def of_kind(*kinds: str) -> Iterator[dict[str, Any]]:
-    return (document for document in rendered() if document["kind"] in kinds)
-
-
-def named(kind: str, name: str) -> dict[str, Any]:
-    return next(document for document in of_kind(kind) if document["metadata"]["name"] == name)
+BASE, EXAMPLE = FOLDER / "base", FOLDER / "overlays/example"
 
 
 @dataclass(frozen=True)
@@ -76,10 +57,38 @@ class Workload:
         return timedelta(seconds=self.pod.get("terminationGracePeriodSeconds", 30) - slept)
 
 
-def workloads() -> list[Workload]:
-    return [Workload(document) for document in of_kind("Deployment", "Job")]
+@dataclass(frozen=True)
+class Rendered:
+    """Every object that a folder is rendered to."""
+
+    documents: tuple[dict[str, Any], ...]
+
+    def of_kind(self, *kinds: str) -> Iterator[dict[str, Any]]:
+        return (document for document in self.documents if document["kind"] in kinds)
+
+    def named(self, kind: str, name: str) -> dict[str, Any]:
+        return next(document for document in self.of_kind(kind) if document["metadata"]["name"] == name)
+
+    def workloads(self) -> list[Workload]:
+        return [Workload(document) for document in self.of_kind("Deployment", "Job")]
+
+    def lanes(self) -> dict[str, Workload]:
+        """Lane -> the Deployment that works it."""
+        return {load.command[2]: load for load in self.workloads() if load.command[:2] == ["fleet", "work"]}
+
+    def settings_of(self, load: Workload) -> dict[str, str]:
+        configured: dict[str, str] = {}
+        for source in load.container["envFrom"]:
+            if "configMapRef" in source:
+                configured |= self.named("ConfigMap", source["configMapRef"]["name"])["data"]
+        return configured
 
 
-def lanes() -> dict[str, Workload]:
-    """Lane -> the Deployment that works it."""
-    return {load.command[2]: load for load in workloads() if load.command[:2] == ["fleet", "work"]}
+@cache
+def rendered(folder: Path) -> Rendered:
+    """Skips the test that asks where there is no kubectl."""
+    if shutil.which("kubectl") is None:
+        pytest.skip(f"kubectl is not installed: what it makes of {folder.name} was not looked at")
+    done = subprocess.run(["kubectl", "kustomize", str(folder)], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    return Rendered(tuple(yaml.safe_load_all(done.stdout)))

@@ -16,17 +16,20 @@ from fleet import app as application
 from fleet.declarations import PAST_DRAIN
 from fleet.settings import plain_duration
 from tests.conftest import ROOT
-from tests.deploy.kubernetes import NO_KUBECTL, lanes, of_kind
-
-pytestmark = pytest.mark.skipif(NO_KUBECTL is not None, reason=NO_KUBECTL or "")
+from tests.deploy.kubernetes import EXAMPLE, Workload, rendered
 
 LAG = {"fleet_queue_oldest_seconds", "fleet_start_lag_seconds_bucket"}
+
+
+def lanes() -> dict[str, Workload]:
+    return rendered(EXAMPLE).lanes()
 
 
 def scaled() -> dict[str, dict[str, Any]]:
     """Lane -> the specification of what scales it."""
     worked = {load.name: lane for lane, load in lanes().items()}
-    return {worked[scaling["spec"]["scaleTargetRef"]["name"]]: scaling["spec"] for scaling in of_kind("ScaledObject")}
+    specs = [scaling["spec"] for scaling in rendered(EXAMPLE).of_kind("ScaledObject")]
+    return {worked[spec["scaleTargetRef"]["name"]]: spec for spec in specs}
 
 
 def test_each_scales_a_lane_by_the_lag_of_exactly_that_lanes_queues() -> None:
