@@ -43,9 +43,11 @@ OnLost = Callable[[Message[Any], str], None]
 """Called with a message whose job was cut off, and a sentence that says how: "timed out after 340 of 1772"."""
 
 _QUEUE_NAME = re.compile(r"[a-zA-Z_][a-zA-Z0-9_-]*")
-_INSTEAD = {  # options of stock middleware that is not installed here
+_INSTEAD = {  # options of Dramatiq's that have no place here
     "time_limit": "give it a budget: budget=Budget(soft=…, hard=…, because=…)",
     "max_age": "say when a message expires where it is sent: an Entry's expires=, or send_with_options(expires_at=…)",
+    "queue_name": "an actor is of the queue that declares it: queue(NAME).actor",
+    "broker": "an actor is of its process's broker, fleet.app.process_broker()",
 }
 
 
@@ -150,6 +152,7 @@ class Queue:
         budget: Budget | None = ...,
         retry: Retry | None = ...,
         name: str | None = ...,
+        actor_name: str | None = ...,
         on_lost: OnLost | None = ...,
         safe_args: tuple[str, ...] = ...,
         **options: Any,
@@ -162,11 +165,12 @@ class Queue:
         budget: Any = ...,
         retry: Retry | None = None,
         name: Any = None,
+        actor_name: str | None = None,
         on_lost: OnLost | None = None,
         safe_args: tuple[str, ...] = (),
         **options: Any,
     ) -> Any:
-        """Declare an actor of this queue; `options` are Dramatiq's.
+        """Declare an actor of this queue; `options` are Dramatiq's, and so is `actor_name`, another word for `name`.
 
         `on_lost(message, reason)` is called when a job was cut off: after a soft deadline in the job's thread, after
         its hard budget or the death of its process elsewhere (also where that message then expired; not while that
@@ -175,12 +179,14 @@ class Queue:
 
         `safe_args` names the parameters whose values are ids and nothing else: Sentry is told those, and no others.
 
-        Raises `BudgetInvalid` for a budget that is not a `Budget`, `DeclarationInvalid` for a name declared twice, for
-        a safe argument that is no parameter, and for an option of middleware that is not installed.
+        Raises `BudgetInvalid` for a budget that is not a `Budget`, `DeclarationInvalid` for a name given or declared
+        twice, for a safe argument that is no parameter, and for an option of Dramatiq's that has no place here.
         """
         for option, instead in _INSTEAD.items():
             if option in options:
                 raise DeclarationInvalid(f"actor({option}={options[option]!r}): there is no {option} here; {instead}.")
+        if name is not None and actor_name is not None:
+            raise DeclarationInvalid(f"actor(name={name!r}, actor_name={actor_name!r}): give one of the two.")
         if budget is not ... and not isinstance(budget, Budget):
             raise BudgetInvalid(
                 f"actor(budget={budget!r}): give Budget(soft=…, hard=…, because=…), or leave it out to take the lane's."
@@ -189,7 +195,7 @@ class Queue:
         def declare(function: Callable[P, R]) -> FleetActor[P, R]:
             own = None if budget is ... else budget
             require_parameters(function, safe_args, _place(function))
-            actor = self._declare(function, name or function.__name__, options)
+            actor = self._declare(function, name or actor_name or function.__name__, options)
             actor.budget, actor.retry, actor.on_lost, actor.safe_args = own, retry, on_lost, tuple(safe_args)
             return actor
 

@@ -82,6 +82,20 @@ def test_an_actor_declared_twice_is_refused_with_the_place_of_the_first() -> Non
         queue("elsewhere").actor(declared_once_only)
 
 
+def test_an_actors_name_may_be_said_in_stocks_word_and_not_in_both() -> None:
+    def job() -> None: ...
+
+    assert queue("elsewhere").actor(actor_name="said_in_stocks_word")(job).actor_name == "said_in_stocks_word"
+    with pytest.raises(DeclarationInvalid, match=r"actor\(name='a', actor_name='b'\): give one of the two"):
+        queue("elsewhere").actor(name="a", actor_name="b")
+
+
+@pytest.mark.parametrize("option", ["queue_name", "broker"])
+def test_what_stocks_decorator_is_given_and_a_queue_is_not_is_refused_with_what_to_say_instead(option: str) -> None:
+    with pytest.raises(DeclarationInvalid, match=f"there is no {option} here; an actor is of .*(queue|process_broker)"):
+        queue("elsewhere").actor(**{option: "reports"})  # type: ignore[call-overload]
+
+
 def test_a_queue_name_that_no_board_has_room_for_is_refused() -> None:
     assert queue("q" * QUEUE_BYTES).name
     with pytest.raises(DeclarationInvalid, match="65 letters; give a name of 64 at most"):
