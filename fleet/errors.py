@@ -131,6 +131,16 @@ class MessageTooDeep(FleetError):
         )
 
 
+class ExpiryInvalid(FleetError):
+    """Raised when a message is sent with an `expires_at` that names no instant, or a doubtful one."""
+
+    def __init__(self, actor: str, found: object, why: str) -> None:
+        super().__init__(
+            f"A message to {actor!r} with expires_at={repr(found)[:80]}: {why}. Give an aware datetime, or whole "
+            f"milliseconds since the epoch, both in night time; or None for a message that never expires."
+        )
+
+
 class EventLoopMissing(FleetError):
     """Raised when an async actor is called in a process without a running event loop."""
 

@@ -24,6 +24,8 @@ import json
 import re
 from datetime import UTC, datetime, timedelta
 
+from fleet.errors import ExpiryInvalid
+
 ENTRY = "entry"
 SLOT = "slot"
 NONCE = "nonce"
@@ -41,6 +43,7 @@ LONGEST_QUEUE_NAME = 64  # a process writes it down beside each job that it runs
 _DUE = re.compile(rb'"(?:due_at|eta)":\s?(\d+)[^{}]*\},\s?"message_id":\s?"[^"]*",\s?"message_timestamp":\s?\d+\}$')
 _SENT = re.compile(rb'"message_timestamp":\s?(\d+)\}$')
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_NO_SECONDS = datetime(2001, 1, 1, tzinfo=UTC)  # before it are seconds since the epoch, taken for milliseconds
 _MILLISECOND = timedelta(milliseconds=1)
 
 
@@ -73,6 +76,25 @@ def instant(milliseconds: object) -> datetime | None:
         return from_ms(milliseconds)
     except OverflowError:
         return None
+
+
+def expiry_ms(found: object, actor: str) -> int | None:
+    """What a sender gives as the `expires_at` of a message to an actor, as messages have it; None for never.
+
+    Raises `ExpiryInvalid` for what is neither an aware datetime nor whole milliseconds since the epoch, nor None.
+    """
+    if found is None:
+        return None
+    if isinstance(found, datetime):
+        if found.utcoffset() is None:
+            raise ExpiryInvalid(actor, found, "it has no time zone")
+        return to_ms(found)
+    at = instant(found)
+    if at is None:
+        raise ExpiryInvalid(actor, found, f"{type(found).__name__} that is no instant")
+    if at < _NO_SECONDS:
+        raise ExpiryInvalid(actor, found, f"in milliseconds that is {at:%Y-%m-%d}; these may be seconds")
+    return to_ms(at)
 
 
 def duration_ms(duration: timedelta) -> int:

@@ -1,8 +1,12 @@
 """Late means never: a message that has not started by its `expires_at` is dropped, and is no dead letter.
 
 The age of a slot's message is measured from its slot, in night time. What a slot's message sends on (a fan-out)
-inherits its expiry and its origin, unless it is sent with an expiry of its own (`expires_at=None` for none). Whatever a
-message sends on inherits the instant that it answers for (`fleet.actor.asked_at`).
+inherits its expiry and its origin, unless it is sent with an expiry of its own (`expires_at=None` for none). What is
+delayed past the expiry that it inherits can never run: it is sent, and said in one line (`delayed_past_expiry`).
+Whatever a message sends on inherits the instant that it answers for (`fleet.actor.asked_at`).
+
+An `expires_at` that is no whole number of milliseconds is another producer's (`FleetActor` refuses it): it is said in
+one line each time the message is taken up, nothing expires, and nothing inherits it.
 
 Stock's `AgeLimit` is not installed. The option `max_age` of a stock producer is heard: the message is late that many
 milliseconds after its own timestamp, in real time, and counts as expired (stock makes it a dead letter). What such a
@@ -13,7 +17,7 @@ Not guaranteed: that a message which started in time ends in time; that is its b
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 from dramatiq import Broker, Message, MessageProxy, Middleware
@@ -40,13 +44,16 @@ class Expiry(Middleware):
         if current is None or current.message_id == message.message_id:
             return
         inherited = {
-            wire.EXPIRES_AT: current.options.get(wire.EXPIRES_AT),
             wire.ORIGIN: current.options.get(wire.ORIGIN) or _origin(current),
             wire.ASKED_AT: wire.to_ms(asked_at(current)),
         }
         for name, value in inherited.items():
             if value is not None:
                 message.options.setdefault(name, value)
+        expires_at = wire.instant(current.options.get(wire.EXPIRES_AT))
+        if expires_at is not None and wire.EXPIRES_AT not in message.options:
+            message.options[wire.EXPIRES_AT] = wire.to_ms(expires_at)
+            _say_if_never(message, delay, expires_at)
 
     def before_process_message(self, broker: Broker, message: MessageProxy) -> None:
         if wire.LOST in message.options:  # what ends a job's row is never late
@@ -65,9 +72,30 @@ class Expiry(Middleware):
             raise MessageExpired(f"{message.actor_name} expired {late} ago")
 
 
+def _say_if_never(message: Message[Any], delay: int | None, expires_at: datetime) -> None:
+    """Say at once of a message that comes after its expiry what would be said hours later, when it is dropped."""
+    wait = wire.span(delay)
+    late = wait - (expires_at - clock.now()) if wait is not None else ZERO
+    if late > ZERO:
+        log.warning(
+            "delayed_past_expiry",
+            actor=message.actor_name,
+            queue=message.queue_name,
+            message_id=message.message_id,
+            origin=message.options.get(wire.ORIGIN),
+            late=str(late),
+            instead="send it with expires_at=None, or with an expiry of its own",
+        )
+
+
 def _late(message: MessageProxy) -> timedelta:
-    expires_at = message.options.get(wire.EXPIRES_AT)
-    return clock.now() - wire.from_ms(expires_at) if isinstance(expires_at, int) else ZERO
+    found = message.options.get(wire.EXPIRES_AT)
+    expires_at = wire.instant(found)
+    if expires_at is not None:
+        return clock.now() - expires_at
+    if found is not None:
+        log.warning("expires_at_ignored", actor=message.actor_name, found=repr(found)[:80])
+    return ZERO
 
 
 def _over_age(message: MessageProxy) -> timedelta:

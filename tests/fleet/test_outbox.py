@@ -6,7 +6,7 @@ import re
 import time
 from collections.abc import Iterator
 from contextlib import nullcontext
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import dramatiq
@@ -174,13 +174,20 @@ def test_a_scoped_session_is_a_session(post: Post) -> None:
 def test_delay_and_options_are_kept(post: Post) -> None:
     with post.session() as s:
         post.ship.send_with_options_on_commit(
-            s, args=("a",), kwargs={"how": "fast"}, delay=timedelta(minutes=1), max_age=7, on_success=post.ship
+            s,
+            args=("a",),
+            kwargs={"how": "fast"},
+            delay=timedelta(minutes=1),
+            max_age=7,
+            on_success=post.ship,
+            expires_at=datetime(2026, 3, 2, 1, tzinfo=UTC),
         )
         s.commit()
     ((id, due),) = post.broker.client.zrange(keys.due(post.broker.namespace, QUEUE), 0, -1, withscores=True)
     message = dramatiq.Message.decode(post.broker.client.hget(keys.bodies(post.broker.namespace, QUEUE), id))
     assert (message.args, message.kwargs, message.options["max_age"]) == (("a",), {"how": "fast"}, 7)
     assert message.options["on_success"] == "ship"
+    assert message.options["expires_at"] == int(datetime(2026, 3, 2, 1, tzinfo=UTC).timestamp() * 1000)
     seconds, _ = post.broker.client.time()
     assert 55 < due / 1000 - seconds <= 61
 

@@ -107,7 +107,7 @@ def test_what_is_no_slot_or_never_began_does_not_check_in(house: Any, scheduled:
     job.send()
     house.broker.enqueue(job.message_with_options(**{wire.ENTRY: "nightly_audit"}))  # `fleet fire`: by hand
     send_slot(house, job, **{wire.LOST: "ended for another"})
-    send_slot(house, job, **{wire.EXPIRES_AT: 1})
+    send_slot(house, job, **{wire.EXPIRES_AT: 10**12})
     house.work()
     house.until_idle()
     house.stop()

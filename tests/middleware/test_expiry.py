@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import pytest
 from dramatiq import Message
@@ -13,6 +15,7 @@ from structlog.testing import capture_logs
 from fleet import queue, wire
 from fleet.actor import current_asked_at, current_message
 from fleet.clock import Night, clock
+from fleet.errors import ExpiryInvalid
 from tests.broker.station import stock
 from tests.waiting import wait_until
 
@@ -118,6 +121,94 @@ def test_a_message_sent_with_an_expiry_of_its_own_keeps_that(fan_out: Callable[.
     own = in_ms(timedelta(days=1))
     branch, leaf = fan_out(expires_at=own)
     assert branch[wire.EXPIRES_AT] == leaf[wire.EXPIRES_AT] == own
+
+
+def test_what_is_delayed_past_the_expiry_that_it_inherits_is_said_where_it_is_sent(house: Any) -> None:
+    work, sent = queue("work"), threading.Event()
+    mail = work.actor(lambda word: None, name="mail")
+
+    @work.actor
+    def root() -> None:
+        mail.send_with_options(args=("too late",), delay=timedelta(hours=6))
+        mail.send_with_options(args=("for good",), delay=timedelta(hours=6), expires_at=None)
+        mail.send_with_options(args=("soon enough",), delay=timedelta(hours=1))
+        mail.send("now")
+        sent.set()
+
+    slot = {wire.ENTRY: "nightly", wire.SLOT: wire.to_ms(SLOT)}
+    with capture_logs() as lines:
+        root.send_with_options(expires_at=clock.now() + timedelta(hours=2), **slot)
+        house.work()
+        assert sent.wait(10)
+    [said] = [line for line in lines if line["event"] == "delayed_past_expiry"]
+    assert (said["log_level"], said["actor"], said["queue"], said["origin"]) == ("warning", "mail", "work", ORIGIN)
+    assert said["late"].startswith("4:00:0") and "expires_at=None" in said["instead"]
+
+
+def test_what_is_sent_outside_a_job_or_has_an_expiry_of_its_own_is_not_said_to_be_delayed_past_it(house: Any) -> None:
+    sent = threading.Event()
+    mail = queue("work").actor(lambda: None, name="mail")
+
+    @queue("work").actor
+    def root() -> None:
+        mail.send_with_options(delay=timedelta(hours=6), expires_at=clock.now() + timedelta(hours=1))
+        sent.set()
+
+    with capture_logs() as lines:
+        mail.send_with_options(delay=timedelta(hours=6))
+        root.send_with_options(expires_at=clock.now() + timedelta(hours=2))
+        house.work()
+        assert sent.wait(10)
+    assert "delayed_past_expiry" not in [line["event"] for line in lines]
+
+
+@pytest.mark.parametrize("at", [SLOT, SLOT.astimezone(ZoneInfo("Europe/Berlin")), wire.to_ms(SLOT)])
+def test_an_expiry_is_given_as_an_aware_datetime_or_in_milliseconds(house: Any, at: Any) -> None:
+    lived = queue("work").actor(lambda: None, name="lived")
+    sent = lived.send_with_options(expires_at=at)
+    assert sent.options[wire.EXPIRES_AT] == lived.message_with_options(expires_at=at).options[wire.EXPIRES_AT]
+    assert sent.options[wire.EXPIRES_AT] == wire.to_ms(SLOT)
+
+
+@pytest.mark.parametrize(
+    ("found", "why"),
+    [
+        (SLOT.replace(tzinfo=None), "no time zone"),
+        (1_800_000_000_000.5, "float that is no instant"),
+        (1_800_000_000, "in milliseconds that is 1970-01-21; these may be seconds"),
+        (60_000, "seconds"),
+        (2**62, "no instant"),
+        (True, "bool"),
+        (timedelta(hours=1), "timedelta"),
+        ("2026-03-02T01:00:00Z", "str"),
+    ],
+    ids=str,
+)
+def test_an_expiry_that_names_no_instant_for_certain_is_refused_at_the_send(house: Any, found: Any, why: str) -> None:
+    lived = queue("work").actor(lambda: None, name="lived")
+    with pytest.raises(ExpiryInvalid, match=f"to 'lived' with expires_at=.*{why}.* Give an aware datetime"):
+        lived.send_with_options(expires_at=found)
+    assert house.broker.do_qsize("work") == 0
+
+
+@pytest.mark.parametrize("found", ["soon", 1.7e12, True, 2**62, [1]], ids=str)
+def test_an_expiry_of_another_producer_that_is_no_instant_is_said_and_nothing_expires(house: Any, found: Any) -> None:
+    inherited: list[bool] = []
+
+    @queue("work").actor
+    def child() -> None:
+        message = current_message()
+        assert message is not None
+        inherited.append(wire.EXPIRES_AT in message.options)
+
+    queue("work").actor(lambda: child.send() and None, name="lived")
+    with capture_logs() as lines:
+        house.broker.enqueue(Message("work", "lived", (), {}, {wire.EXPIRES_AT: found}))
+        house.work()
+        house.until_idle()
+    assert inherited == [False] and house.dead() == []
+    [said] = [line for line in lines if line["event"] == "expires_at_ignored"]
+    assert (said["actor"], said["found"]) == ("lived", repr(found))
 
 
 def test_a_retry_keeps_its_expiry_and_is_dropped_once_it_is_late(house: Any, counted: Callable[..., float]) -> None:

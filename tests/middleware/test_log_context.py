@@ -60,7 +60,7 @@ retry = Retry(attempts=2, first=ms(10), longest=ms(20))
 broker.lanes = {"work": Lane("l", ["work"], waits_for="a test", processes=1, threads=1, budget=short, retry=retry)}
 good.send_with_options(args=(sys.argv[1],), entry="nightly", slot=1, expires_at=None)
 bad.send(sys.argv[1]); later.send(iban=sys.argv[1]); endless.send(sys.argv[1]); bare.send(sys.argv[1], sys.argv[1])
-good.send_with_options(args=(sys.argv[1],), expires_at=1)
+good.send_with_options(args=(sys.argv[1],), expires_at=10**12)
 worker = FleetWorker(broker, worker_timeout=50, worker_threads=1)
 worker.start()
 broker.join("work", interval=20)

@@ -27,7 +27,7 @@ def test_each_end_is_counted_under_its_word(house: Any, counted: Counted) -> Non
 
     work.actor(name="done")(lambda: None).send()
     work.actor(name="failed")(fail).send()
-    work.actor(name="expired")(lambda: None).send_with_options(expires_at=1)
+    work.actor(name="expired")(lambda: None).send_with_options(expires_at=10**12)
     work.actor(name="deadline", budget=SHORT)(lambda: threading.Event().wait(0.05) or _spin()).send()
     house.work()
     house.until_idle()
@@ -63,7 +63,7 @@ def test_a_running_job_is_counted_while_it_runs_and_timed_when_it_ends(house: An
 
 
 def test_a_skipped_message_is_not_timed(house: Any, counted: Counted) -> None:
-    queue("work").actor(name="late")(lambda: None).send_with_options(expires_at=1)
+    queue("work").actor(name="late")(lambda: None).send_with_options(expires_at=10**12)
     house.work()
     house.until_idle()
     house.stop()

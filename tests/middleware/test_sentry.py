@@ -72,7 +72,7 @@ def test_retries_skips_and_expiries_are_no_event(house: Any, ingest: Ingest) -> 
             raise ValueError("not yet")
 
     queue("work").actor(name="lucky")(second_time_lucky).send()
-    queue("work").actor(name="late")(lambda: None).send_with_options(expires_at=1)
+    queue("work").actor(name="late")(lambda: None).send_with_options(expires_at=10**12)
     house.work()
     house.until_idle()
     house.stop()
@@ -186,10 +186,10 @@ def test_two_thousand_skipped_messages_leave_no_scope_behind(house: Any, ingest:
 
     late = queue("work").actor(name="late")(lambda: None)
     house.work()
-    late.send_with_options(expires_at=1)
+    late.send_with_options(expires_at=10**12)
     house.until_idle()
     before = scopes()
-    for _ in house.broker.enqueue_many(late.message_with_options(expires_at=1) for _ in range(2_000)):
+    for _ in house.broker.enqueue_many(late.message_with_options(expires_at=10**12) for _ in range(2_000)):
         pass
     house.until_idle(60)
     assert scopes() <= before + 8
