@@ -2,8 +2,9 @@
 
 A worker is lost only when one and the same reaper has seen its counter unchanged for 30 s on its own monotonic clock
 while it kept looking: a look that failed, or came late because Redis or this process stood still, starts all counts
-again. So after an outage nobody is taken for dead because everybody was silent. A supervisor that saw its child die
-need not wait and calls `reap` at once.
+again. So after an outage nobody is taken for dead because everybody was silent. A look writes before it reads, since a
+Redis that only reads (a full disk, no replica, itself one) refuses every beat. A supervisor that saw its child die need
+not wait and calls `reap` at once.
 
 Stock workers are watched by the score of their heartbeat, and for stock's own 60 s. Stock producers have one too: an id
 that holds nothing is left as it is. A stock id stays on stock's record when what it held here is returned, since it may
@@ -49,6 +50,7 @@ SUSPECT_AFTER_LOSSES, CONDEMNED_AFTER_DEATHS = 3, 2
 ALONE = "alone-"  # how the id of a process begins that runs suspects: who reaps it knows nothing else of it
 _STOCK_FORGOTTEN_AFTER = timedelta(days=1)
 _STOCK = "stock "
+_NOBODY = ""  # a worker id that no worker has
 
 
 @dataclass(frozen=True)
@@ -219,8 +221,12 @@ class Reaper:
         return {worker: seen.since for worker, seen in self._seen.items() if not seen.sign.startswith(_STOCK)}
 
     def end(self, one: Silent) -> int:
-        """Reap a worker that was silent at the last look; returns how many messages returned."""
-        returned = self._end(one.worker, self._known, stock=one.sign.startswith(_STOCK))
+        """Reap a worker that was silent at the last look; returns how many messages returned. Fails as `look` does."""
+        try:
+            returned = self._end(one.worker, self._known, stock=one.sign.startswith(_STOCK))
+        except redis.RedisError:
+            self._seen.clear()
+            raise
         self._seen.pop(one.worker, None)
         return returned
 
@@ -264,12 +270,13 @@ class Reaper:
         return bool(self._scripts.forget(keys=asked, args=args, client=self._client))
 
     def _signs(self) -> tuple[dict[str, str], dict[str, list[str]]]:
-        """Worker -> what changes while it lives, and worker -> its queues."""
+        """Worker -> what changes while it lives, and worker -> its queues; fails where no beat would be taken."""
         with self._client.pipeline(transaction=False) as pipe:
+            pipe.hdel(keys.beats(self._namespace), _NOBODY)  # changes nothing, and is refused as a beat is
             pipe.hgetall(keys.beats(self._namespace))
             pipe.zrange(keys.heartbeats(self._namespace), 0, -1, withscores=True)
             pipe.hgetall(keys.workers(self._namespace))
-            beats, heartbeats, workers = pipe.execute()
+            _, beats, heartbeats, workers = pipe.execute()
         signs = {worker.decode(): f"{_STOCK}{score:.0f}" for worker, score in heartbeats}
         signs |= {worker.decode(): count.decode() for worker, count in beats.items()}
         return signs, {worker.decode(): json.loads(raw) for worker, raw in workers.items()}

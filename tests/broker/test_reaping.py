@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 
@@ -143,6 +144,48 @@ def test_after_a_pause_of_redis_stock_reaps_the_living_and_we_reap_the_dead_alon
         scripts.beat(keys=asked, args=alive)
         assert own_station.broker.client.hget(keys.beats("own"), "alive") == b"2"
         wait_until(lambda: reaper.look() or [line for line in logs if line["event"] == "worker_reaped"])
+
+
+def test_a_redis_that_takes_no_writes_for_longer_than_a_silence_has_nobody_reaped_when_it_takes_them_again(
+    own_redis: OwnRedis, own_station: Station
+) -> None:
+    own_station.actor(print)
+    worker = own_station.work()
+    reaper = reaper_of(own_redis.client, "own", 0.6)
+    with own_redis.client as admin, capture_logs() as logs:
+        wait_until(lambda: worker.pump.turned_at)
+        reaper.look()
+        admin.config_set("min-replicas-to-write", 1)
+        until = time.monotonic() + 1
+        while time.monotonic() < until:
+            with suppress(redis.RedisError):
+                reaper.look()
+        admin.config_set("min-replicas-to-write", 0)
+        reaper.look()  # comes before anybody's beat does
+        assert not admin.exists(keys.tombstone("own", worker.pump.worker_id))
+    assert not [line for line in logs if line["event"] == "worker_reaped"]
+
+
+def test_a_reaping_that_is_refused_begins_all_silences_anew(own_redis: OwnRedis, own_station: Station) -> None:
+    asked = [keys.tombstone("own", "gone"), keys.beats("own"), keys.heartbeats("own"), keys.workers("own")]
+    own_station.broker.own_scripts.beat(keys=asked, args=["gone", 1, "[]"])
+    with own_redis.client as admin:
+        admin.execute_command("ACL", "SETUSER", "night", "on", ">pw", "~own:*", "+@all")
+        client = redis.Redis.from_url(own_redis.url.replace("redis://", "redis://night:pw@"))
+        reaper = reaper_of(client, "own", 0.3)
+
+        def refused() -> bool:
+            with suppress(redis.RedisError):
+                reaper.look()
+                return False
+            return True
+
+        wait_until(refused)  # it may not publish
+        admin.execute_command("ACL", "SETUSER", "night", "&own:*")
+        reaper.look()
+        assert not admin.exists(asked[0])
+        wait_until(lambda: reaper.look() or admin.exists(asked[0]))
+        client.close()
 
 
 def test_workers_that_run_jobs_through_a_pause_of_redis_run_each_once(own_redis: OwnRedis, stations: Keep) -> None:
