@@ -87,7 +87,7 @@ class _Ringer(BaseExecutor):  # type: ignore[misc]
 class _Scheduler(BackgroundScheduler):  # type: ignore[misc]
     """Turns once a second at least, survives what a turn raises, and can be told to set all jobs again."""
 
-    turned_at = 0.0
+    turned_at: float | None = None  # before it was started
     to_be_set = False
 
     def _process_jobs(self) -> float:
@@ -109,7 +109,6 @@ class AlarmClock:
 
     def __init__(self, schedule: Iterable[Entry], ring: Callable[[str], None], now: Now) -> None:
         self.scheduler = _Scheduler(timezone=UTC, daemon=True, jobstore_retry_interval=_AFTER_A_FAULT.total_seconds())
-        self.scheduler.turned_at = clock.monotonic()
         self.scheduler.add_executor(_Ringer(ring), alias="default")
         for entry in schedule:
             self.scheduler.add_job(_never_called, trigger=_SlotTrigger(entry, now), id=entry.name, name=entry.name)
@@ -129,8 +128,9 @@ class AlarmClock:
         self.scheduler.wakeup()
 
     def complaint(self) -> str | None:
-        """What is wrong with its thread; None if nothing is."""
-        silent = clock.monotonic() - self.scheduler.turned_at
+        """What is wrong with its thread; None if nothing is, or before it is started: a beat waits for Redis first."""
+        turned_at = self.scheduler.turned_at
+        silent = 0.0 if turned_at is None else clock.monotonic() - turned_at
         if silent < _SILENT_SECONDS:
             return None
         return f"the alarm clock has not turned for {silent:.0f} s: its thread died or hangs"

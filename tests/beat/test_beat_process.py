@@ -160,8 +160,12 @@ Clock.real_now, scheduler.datetime = wall, Hands
 def page(replica: Replica, name: str) -> tuple[int, str]:
     """Status and text of a probe's page."""
     where = next(event["metrics"] for event in replica.events() if event["event"] == "beat_started")
+    return answer_of(where.replace("/metrics", name))
+
+
+def answer_of(url: str) -> tuple[int, str]:
     try:
-        with urllib.request.urlopen(where.replace("/metrics", name), timeout=5) as answer:
+        with urllib.request.urlopen(url, timeout=5) as answer:
             return answer.status, str(answer.read(), "utf-8")
     except urllib.error.HTTPError as error:
         return error.code, str(error.read(), "utf-8")
@@ -223,8 +227,8 @@ def test_a_wall_clock_that_jumps_an_hour_or_to_2200_and_back_neither_bursts_nor_
 
 
 def test_a_beat_that_is_started_before_redis_waits_for_it_and_says_so_once(tmp_path: Path) -> None:
-    server = OwnRedis(tmp_path)
-    beats = Beats(tmp_path, server.url, "late")
+    server, port = OwnRedis(tmp_path), free_port()
+    beats = Beats(tmp_path, server.url, "late", FLEET_METRICS_PORT=str(port))
 
     def said(event: str) -> int:
         return sum(line["event"] == event for line in beats.replicas[0].events())
@@ -232,7 +236,9 @@ def test_a_beat_that_is_started_before_redis_waits_for_it_and_says_so_once(tmp_p
     try:
         beats.start(1)
         wait_until(lambda: said("beat_waits_for_redis"), 30)
-        time.sleep(1.5)  # so that it asks again
+        time.sleep(8)  # so that it asks again, and longer than an alarm clock that turns may be silent
+        assert answer_of(f"http://127.0.0.1:{port}/healthz") == (200, "ok\n"), "a restart would not help"
+        assert answer_of(f"http://127.0.0.1:{port}/readyz")[0] == 503
         server.start()
         wait_until(lambda: said("slots_fired") >= 2, 30)
         assert said("beat_waits_for_redis") == 1
