@@ -1,4 +1,7 @@
-"""Says once that Redis, or one queue in it, cannot be used, and once that it can again; not a line a message."""
+"""Says once that Redis, or one queue in it, cannot be used, and once that it can again; not a line a message.
+
+What a broken queue would not have written waits here.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ from collections.abc import Collection, Mapping
 
 import redis
 
+from fleet.broker.ends import End
 from fleet.logs import get_logger
 
 log = get_logger(__name__)
@@ -38,3 +42,27 @@ class Outages:
         for queue in self.broken.intersection(queues) - found.keys():
             log.warning("queue_mended", queue=queue)
         self.broken = self.broken.difference(queues).union(found)
+
+
+class Refused:
+    """Ends that a broken queue refused, until they are tried again; of `queues` nothing is to be fetched meanwhile.
+
+    They take up no room of their process, so it would otherwise hold ever more of them.
+    """
+
+    def __init__(self) -> None:
+        self._ends: list[End] = []
+        self.queues: frozenset[str] = frozenset()
+
+    def __len__(self) -> int:
+        return len(self._ends)
+
+    def turned(self, refused: Collection[End]) -> None:
+        """A turn was answered, and had these refused."""
+        self._ends.extend(refused)
+        self.queues = frozenset(end.queue for end in self._ends)
+
+    def take(self) -> list[End]:
+        """All of them, for another try; their queues are told from what becomes of it."""
+        taken, self._ends = self._ends, []
+        return taken

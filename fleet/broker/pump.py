@@ -28,7 +28,7 @@ import redis
 
 from fleet.broker.ends import End, Fetched
 from fleet.broker.order import Order
-from fleet.broker.outages import Outages
+from fleet.broker.outages import Outages, Refused
 from fleet.broker.pace import Pace
 from fleet.broker.turn import Turn, Turns
 from fleet.clock import clock
@@ -62,19 +62,16 @@ class Pump(threading.Thread):
         take_back: Callable[[int], Sequence[Fetched]],
     ) -> None:
         super().__init__(name="pump", daemon=True)
-        self._client, self._script, self._turns = client, script, turns
+        self._client, self._script, self._turns, self._take_back = client, script, turns, take_back
         self.worker_id, self._queues, self._pace, self._order = worker_id, list(queues), pace, order
         self._deliver, self._ended, self._starving, self._fenced = deliver, ended, starving, fenced
-        self._take_back = take_back
         self._ends: deque[End] = deque()
-        self._later: list[End] = []  # ends of broken queues, until the next look
-        self._outages = Outages()
-        self._held = 0
+        self._outages, self._later = Outages(), Refused()  # later: at the next look
         self._open: dict[tuple[str, int], Fetched] = {}  # what is held and has no end yet, by worker id and delivery
         self._dirty: set[str] = set(queues)
         self._stir = threading.Condition(threading.Lock())
         self._fetching, self._running = True, True
-        self._look_at, self._due_at, self._number = 0.0, math.inf, 0
+        self._look_at, self._due_at, self._number, self._held = 0.0, math.inf, 0, 0
         self._turning = threading.Lock()  # held while a turn is under way; taken before `_stir`, never after it
         self._unanswered: Turn | None = None
         self._sleeps_until = self.turned_at = 0.0
@@ -144,8 +141,7 @@ class Pump(threading.Thread):
     def stop(self) -> None:
         """Write the ends that are there, and stop."""
         with self._stir:
-            self._running = False
-            self._fetching = False
+            self._running = self._fetching = False
             self._stir.notify()
 
     def run(self) -> None:
@@ -173,35 +169,37 @@ class Pump(threading.Thread):
         return not self._ends and self._unanswered is None and not self._may_fetch()
 
     def _may_fetch(self) -> bool:
-        return bool(self._fetching and self._dirty and self._room())
+        return bool(self._fetching and self._dirty - self._later.queues and self._room())
 
     def _next_at(self) -> float:
         """When to stir though nobody calls."""
-        return min(self._look_at, self._due_at, self._pace.slow_at(self._held))
+        return min(self._look_at, self._due_at, self._pace.slow_at(self._at_work()))
 
     def _wait(self) -> None:
         """Sleep until there is something to do. Called under the lock."""
-        while self._running and self._idle():
+        while self._running:
             now = clock.monotonic()
-            if self._pace.slow_at(self._held) <= now:
-                return
             if min(self._look_at, self._due_at) <= now:
-                self._look_at = now + SAFETY_SECONDS
-                self._due_at = math.inf
+                self._look_at, self._due_at = now + SAFETY_SECONDS, math.inf
                 self._dirty.update(self._queues)
-                self._ends.extend(self._later)
-                self._later.clear()
+                self._ends.extend(self._later.take())
                 return  # also where nothing can be fetched now: a turn is a beat
+            if not self._idle() or self._pace.slow_at(self._at_work()) <= now:
+                return
             self._sleeps_until = self._next_at()
             self._stir.wait(self._sleeps_until - now)
 
+    def _at_work(self) -> int:
+        """What it holds but for what has ended, whether that waits for a turn or for a key to be mended."""
+        return self._held - len(self._later) - len(self._ends)
+
     def _room(self) -> int:
-        return max(0, self._pace.room - self._held + len(self._ends))
+        return max(0, self._pace.room - self._at_work())
 
     def _hand_back_excess(self) -> None:
         """Return what no thread has started and other processes may be free for."""
         with self._stir:
-            excess = self._pace.excess(self._held - len(self._ends), clock.monotonic())
+            excess = self._pace.excess(self._at_work(), clock.monotonic())
         for one in reversed(self._take_back(excess) if excess else ()):
             self.end(one.end("back"))
 
@@ -209,8 +207,7 @@ class Pump(threading.Thread):
         """Take a turn, or ask again the one that got no answer; False if this gets none. Under the lock of turns."""
         unsettled = deque(self._unanswered.ends if self._unanswered else ())
         try:
-            turn = self._unanswered or self._next_turn(unsettled)
-            self._unanswered = turn
+            turn = self._unanswered = self._unanswered or self._next_turn(unsettled)
             answer = self._script(keys=turn.keys, args=turn.args, client=self._client)
             self._unanswered = None
             self._outages.back(self.worker_id)
@@ -236,8 +233,9 @@ class Pump(threading.Thread):
         with self._stir:
             ends = [self._ends.popleft() for _ in range(min(len(self._ends), _ENDS_A_TURN))]
             self._pace.ended(sum(end.kind != "back" for end in ends), clock.monotonic())
-            wanted = max(0, self._pace.room - self._held + len(ends)) if self._fetching else 0
-            looked_at = self._order.of([name for name in self._queues if name in self._dirty]) if wanted else []
+            wanted = max(0, self._pace.room - self._held + len(self._later) + len(ends)) if self._fetching else 0
+            dirty = self._dirty - self._later.queues
+            looked_at = self._order.of([name for name in self._queues if name in dirty]) if wanted else []
             # The rotation: the next turn begins with another queue. A queue is cleared before it is looked at.
             self._queues = self._queues[1:] + self._queues[:1]
             self._dirty -= set(looked_at)
@@ -253,13 +251,14 @@ class Pump(threading.Thread):
         told = self._turns.read(self.worker_id, turn.names, answer)
         fetched, looked_at = told.fetched, turn.looked_at
         self._outages.looked_at(looked_at, told.broken, again_in=SAFETY_SECONDS)
+        refused = [end for end, flag in zip(unsettled, told.flags, strict=True) if flag == "e"]
         for flag in told.flags:
-            if flag == "e":
-                self._later.append(unsettled.popleft())
-            else:
-                self._let_go(unsettled.popleft(), flag == "1")
+            end = unsettled.popleft()
+            if flag != "e":
+                self._let_go(end, flag == "1")
         self.turned_at = clock.monotonic()
         with self._stir:
+            self._later.turned(refused)
             self._held += len(fetched)
             self._open.update({(one.worker, one.delivery): one for one in fetched})
             fetching = self._fetching
@@ -285,8 +284,9 @@ class Pump(threading.Thread):
         old, self.worker_id = self.worker_id, str(uuid.uuid4())
         self._number = 0
         log.warning("worker_fenced", worker=old, goes_on_as=self.worker_id, held=self._held)
-        ends.extend(self._later)
-        self._later.clear()
+        with self._stir:
+            ends.extend(self._later.take())
+            self._later = Refused()
         while ends:
             self._let_go(ends.popleft(), False)
         self._fenced(self.worker_id)

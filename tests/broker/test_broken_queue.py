@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
@@ -16,6 +18,7 @@ from fleet.broker import keys, pump
 from fleet.broker.broker import NotAccepted
 from fleet.broker.reaper import Apart, Reaper, reap
 from fleet.workers.verdicts import Suspects, Verdicts
+from tests.broker.conftest import OwnRedis
 from tests.broker.station import QUEUE, Station, stock
 from tests.broker.turns import Turns, fetched
 from tests.waiting import wait_until
@@ -89,8 +92,45 @@ def test_an_end_that_a_broken_key_refuses_is_written_once_it_is_mended(
             assert worker.pump.held == 1, "it is neither ended nor lost"
             assert not redis_client.exists(keys.dead(namespace, QUEUE)), "nor a letter already"
         wait_until(lambda: station.letters())
-    assert worker.ends["dead"] == 1
+    wait_until(lambda: worker.ends["dead"] == 1)
     station.until_empty()
+
+
+def test_ends_that_a_broken_key_refuses_take_no_room_from_another_queue_and_are_not_asked_for_in_a_tight_loop(
+    own_station: Station, own_redis: OwnRedis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pump, "SAFETY_SECONDS", 0.3)
+    begun, failed = threading.Event(), list[int]()
+
+    def fail(number: int) -> None:
+        failed.append(number)
+        raise ValueError("for good")
+
+    def work() -> None:
+        begun.set()
+        time.sleep(1)
+
+    dies, works = own_station.actor(fail, max_retries=0), own_station.actor(work)
+    own_station.broker.declare_queue("whole")
+    client = own_redis.client
+
+    def scripts_called() -> int:
+        return int(client.info("commandstats")["cmdstat_evalsha"]["calls"])
+
+    with capture_logs() as logs, broken(client, keys.dead_details("own", QUEUE)):
+        for number in range(2):
+            dies.send(number)
+        worker = own_station.work(threads=2, prefetch=2)
+        wait_until(lambda: len(failed) == 2 and [line for line in logs if line["event"] == "queue_broken"])
+        dies.send(2)
+        own_station.broker.enqueue(works.message().copy(queue_name="whole"))
+        assert begun.wait(2)
+        before = scripts_called()
+        wait_until(lambda: worker.ends["done"])
+        assert scripts_called() - before < 50
+        assert (sorted(failed), worker.pump.held) == ([0, 1], 2), "of the broken queue nothing more is fetched"
+    wait_until(lambda: len(own_station.letters()) == 3)
+    own_station.until_empty()
 
 
 @pytest.mark.parametrize("which", [keys.queue, keys.bodies, keys.due, lambda namespace, _: keys.awaited(namespace)])
