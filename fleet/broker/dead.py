@@ -109,9 +109,7 @@ class Filter:
 
     def matches(self, letter: DeadLetter) -> bool:
         """Whether a letter of the span matches."""
-        if self.actor is not None and letter.actor != self.actor:
-            return False
-        if self.reason is not None and letter.reason != self.reason:
+        if self.actor not in (None, letter.actor) or self.reason not in (None, letter.reason):
             return False
         if self.argument is None:
             return True
@@ -273,9 +271,7 @@ def _revive(broker: FleetBroker, queue: str, rows: Sequence[tuple[Place, bytes]]
     ns = broker.namespace
     asked = [keys.queue(ns, queue), keys.bodies(ns, queue)]
     asked += [keys.dead(ns, queue), keys.dead_bodies(ns, queue), keys.dead_details(ns, queue)]
-    args: list[Any] = [keys.wake(ns), queue]
-    for place, body in rows:
-        args += [_raw(place.id), body]
+    args: list[Any] = [keys.wake(ns), queue, *(part for place, body in rows for part in (_raw(place.id), body))]
     return int(broker.own_scripts.revive(keys=asked, args=args))
 
 
@@ -286,16 +282,18 @@ def kept(broker: FleetBroker, queue: str) -> tuple[timedelta, int]:
 
 
 def trim(broker: FleetBroker, queue: str, kept_for: timedelta | None = None, kept_most: int | None = None) -> int:
-    """Drop what is older, in night time, or more than the queue's lane keeps, a bounded number; returns how many."""
+    """Drop what is older, in night time, or more than the queue's lane keeps, a bounded number; returns how many.
+
+    Nothing is older while this clock and the server's are more than an hour apart: one that leapt would drop them all.
+    """
     ns, (lanes_for, lanes_most) = broker.namespace, kept(broker, queue)
     kept_for = kept_for if kept_for is not None else lanes_for
     kept_most = kept_most if kept_most is not None else lanes_most
     asked = [keys.dead(ns, queue), keys.dead_bodies(ns, queue), keys.dead_details(ns, queue)]
-    args = [wire.duration_ms(clock.to_real(kept_for)), kept_most, _TRIMMED_A_CALL]
+    args = [wire.duration_ms(clock.to_real(kept_for)), kept_most, _TRIMMED_A_CALL, wire.to_ms(clock.real_now())]
     dropped = 0
     for _ in range(_CALLS_A_TRIM):
-        now = int(broker.own_scripts.trim(keys=asked, args=args))
-        dropped += now
+        dropped += (now := int(broker.own_scripts.trim(keys=asked, args=args)))
         if now < _TRIMMED_A_CALL:
             break
     return dropped

@@ -19,6 +19,8 @@ from typer.testing import CliRunner
 from fleet import Budget, Lane, Retry, cli_dead
 from fleet.broker import FleetBroker, keys
 from fleet.broker.dead import Filter, discard, letters, requeue, select, trim
+from fleet.clock import clock
+from fleet.declarations import DEAD_KEPT_FOR
 from fleet.workers import watch
 from fleet.workers.worker import FleetWorker
 from tests.broker.letters import fill
@@ -100,6 +102,20 @@ def test_too_many_and_too_old_letters_are_trimmed_oldest_first(house: House) -> 
     assert trim(house.broker, "work", kept_most=2) == 1
     assert [letter.message.args for letter in letters(house.broker, ["work"]) if letter.message] == [(2,), (3,)]
     assert trim(house.broker, "work", kept_for=timedelta(0)) == 2
+
+
+def test_a_server_clock_that_leapt_drops_no_letter_for_its_age(
+    station: Station, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    truly = clock.real_now() - timedelta(days=20)
+    died = (truly - timedelta(days=1)).timestamp()
+    assert timedelta(days=20) > DEAD_KEPT_FOR
+    with monkeypatch.context() as leapt:
+        leapt.setattr(clock, "real_now", lambda: truly)
+        fill(station.broker, 2, QUEUE, died=died)
+        assert trim(station.broker, QUEUE) == 0
+        assert trim(station.broker, QUEUE, kept_most=1) == 1, "how many there are needs no clock"
+    assert trim(station.broker, QUEUE) == 1
 
 
 def test_details_whose_letter_stock_dropped_are_dropped_too_a_bounded_number_a_call(
