@@ -41,7 +41,7 @@ from fleet.broker.hooks import HookedBroker
 from fleet.broker.reaper import reap
 from fleet.broker.rights import refusal
 from fleet.broker.scripts import Scripts
-from fleet.broker.sealing import CHUNK, Sealed, check_size, chunks, id_and_bytes
+from fleet.broker.sealing import CHUNK, Sealed, bytes_of_retry, check_size, chunks, id_and_bytes
 from fleet.clock import clock
 from fleet.declarations import Entry, Lane
 from fleet.errors import FleetError, SettingsInvalid
@@ -150,7 +150,7 @@ class FleetBroker(HookedBroker):
             message.options.pop(wire.DUE_AT, None)  # written last: who reads a long message's end alone looks there
             message.options.update(due)
             self.emit_before("enqueue", message, delay)
-            settling.retry = (id_and_bytes(message)[1], self._real_ms(delay) or 0)
+            settling.retry = (bytes_of_retry(message), self._real_ms(delay) or 0)
             self.emit_after("enqueue", message, delay)
             return message
         message, sealed = self.seal(message, delay)

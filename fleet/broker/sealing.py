@@ -14,24 +14,36 @@ Sealed = tuple[str, str, bytes]
 """A message that is ready to be sent: its queue, its Redis id, its bytes."""
 
 LARGEST_MESSAGE = 1024 * 1024
+LARGEST_RETRY = LARGEST_MESSAGE + 64 * 1024  # it carries a traceback that its first run did not
+_SHORT_TRACEBACK = 5_000  # characters, of at most 12 bytes in JSON
 DEEPEST_ARGUMENT = 64  # levels of lists and mappings; Python's own JSON gives up at about a thousand, in mid-air
 _NESTS = (list, tuple, dict)
 # A round trip of many messages: bounds memory here and the script's time there.
 CHUNK, CHUNK_BYTES = 500, 4 * 1024 * 1024
 
 
-def id_and_bytes(message: Message[Any]) -> tuple[str, bytes]:
+def id_and_bytes(message: Message[Any], largest: int = LARGEST_MESSAGE) -> tuple[str, bytes]:
     """A message's Redis id and bytes, or `MessageTooLarge`, or `MessageTooDeep`."""
     check_depth(message)
     encoded = message.encode()
-    check_size(message.actor_name, encoded)
+    check_size(message.actor_name, encoded, largest)
     return message.options["redis_message_id"], encoded
 
 
-def check_size(actor: str, encoded: bytes) -> None:
+def bytes_of_retry(message: Message[Any]) -> bytes:
+    """The bytes of a message that comes again; a traceback that has no room beside it is cut. Raises as the above."""
+    try:
+        return id_and_bytes(message, LARGEST_RETRY)[1]
+    except MessageTooLarge:
+        kept = str(message.options.get("traceback"))[-_SHORT_TRACEBACK:]
+        cut = kept.partition("\n")[2]  # whole lines: of half a line nobody can tell what stood in it
+        return id_and_bytes(message.copy(options={"traceback": cut}), LARGEST_RETRY)[1]
+
+
+def check_size(actor: str, encoded: bytes, largest: int = LARGEST_MESSAGE) -> None:
     """Raise `MessageTooLarge` for what no broker here takes."""
-    if len(encoded) > LARGEST_MESSAGE:
-        raise MessageTooLarge(actor, len(encoded), LARGEST_MESSAGE)
+    if len(encoded) > largest:
+        raise MessageTooLarge(actor, len(encoded), largest)
 
 
 def check_depth(message: Message[Any]) -> None:

@@ -20,7 +20,7 @@ from dramatiq.message import get_encoder
 
 from fleet.broker.dead import LONGEST_EXCEPTION
 from fleet.broker.ends import End, Fetched
-from fleet.broker.sealing import LARGEST_MESSAGE, check_depth
+from fleet.broker.sealing import LARGEST_MESSAGE, LARGEST_RETRY, check_depth
 from fleet.clock import clock
 from fleet.errors import FleetError, MessageTooDeep, MessageTooLarge
 from fleet.logs import brief, get_logger
@@ -28,7 +28,6 @@ from fleet.payloads import PayloadSealed
 
 log = get_logger(__name__)
 
-_LARGEST_FETCHED = LARGEST_MESSAGE + 64 * 1024  # a retry carries a traceback that its first run did not
 _FIELDS = frozenset(field.name for field in fields(Message))
 
 
@@ -50,7 +49,7 @@ def read(one: Fetched) -> FleetMessage:
     Raises `MessageTooLarge`, `MessageTooDeep`, `MessageNewer`, `PayloadSealed`, or whatever the encoder raises for
     bytes that are not its own.
     """
-    if len(one.body) > _LARGEST_FETCHED:
+    if len(one.body) > LARGEST_RETRY:
         raise MessageTooLarge("?", len(one.body), LARGEST_MESSAGE)
     try:
         message: Message[Any] = Message.decode(one.body)

@@ -150,6 +150,22 @@ def test_a_message_over_the_limit_is_refused_at_send_by_its_actors_name_and_size
     assert redis_client.llen(keys.queue(namespace, QUEUE)) == 0
 
 
+@pytest.mark.parametrize("said", ["for good", "\N{SNOWMAN}" * 100_000])
+def test_a_message_just_under_the_limit_has_all_its_retries_whatever_room_its_traceback_takes(
+    said: str, station: Station
+) -> None:
+    tries: list[int] = []
+
+    def fail(text: str) -> None:
+        tries.append(len(text))
+        raise ValueError(said)
+
+    station.actor(fail, max_retries=5).send("x" * 1_048_000)
+    station.work()
+    (letter,) = wait_until(station.letters).values()
+    assert (json.loads(letter)["reason"], tries) == ("failed", [1_048_000] * 6)
+
+
 def test_published_bytes_that_name_no_queue_do_not_end_the_subscription(
     station: Station, redis_client: redis.Redis, namespace: str
 ) -> None:
