@@ -4,19 +4,25 @@ Whoever works through rows asks it of each failure: after one like this the next
 failures would say what one says. Whether a job that failed has used up an attempt is a narrower question, that of
 `postgresql_gone` (`fleet.unspent`).
 
-Not guaranteed: that the server is still away when this answers; nobody is asked.
+SQLAlchemy's errors are judged, and psycopg's own where those of another library were raised from them, as Django's are.
+A process that has not imported one of the two does not load it here.
+
+Not guaranteed: that the server is still away when this answers; nobody is asked. One that only reads counts as gone in
+SQLAlchemy's errors alone, since of another library's connections to it nobody here knows that they end. Errors of other
+drivers than psycopg 3 are failures like any.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
+from typing import Any
 
 import redis
-from sqlalchemy.exc import DBAPIError, OperationalError
-from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from fleet.broker.broker import NotAccepted
 
+_SQLALCHEMY, _PSYCOPG = "sqlalchemy.exc", "psycopg"
 _SHUTS_DOWN = ("57P01", "57P02", "57P03")
 _CONNECTION_EXCEPTIONS = "08"
 READ_ONLY = "25006"  # a primary that was demoted, or a managed one whose disk is full
@@ -27,10 +33,13 @@ def server_gone(error: BaseException) -> bool:
 
     PostgreSQL that only reads takes nothing: the process's engine ends the connections to one (`fleet.storage.engine`).
     """
+    no_place = _kind(_SQLALCHEMY, "TimeoutError")
     for seen in _causes(error):
-        if isinstance(seen, (redis.ConnectionError, redis.TimeoutError, NotAccepted, PoolTimeout)):
+        if isinstance(seen, (redis.ConnectionError, redis.TimeoutError, NotAccepted, no_place)):
             return True
-        if isinstance(seen, DBAPIError) and (seen.connection_invalidated or _no_server(seen)):
+        if isinstance(seen, _kind(_SQLALCHEMY, "DBAPIError")) and seen.connection_invalidated:
+            return True
+        if _no_server(seen):
             return True
     return False
 
@@ -41,13 +50,22 @@ def postgresql_gone(error: BaseException) -> bool:
     Nothing of Redis does; nor a pool that had no connection to lend, which the process may have used up itself; nor a
     session that the server ended for what was done in it (idle in a transaction).
     """
+    no_place = _kind(_SQLALCHEMY, "TimeoutError")
     for seen in _causes(error):
-        if isinstance(seen, (redis.RedisError, NotAccepted, PoolTimeout)):
+        if isinstance(seen, (redis.RedisError, NotAccepted, no_place)):
             return False
-        if isinstance(seen, DBAPIError):
+        if isinstance(seen, _kind(_SQLALCHEMY, "DBAPIError")):
             broke = seen.connection_invalidated and getattr(seen.orig, "sqlstate", None) in (None, READ_ONLY)
-            return broke or _no_server(seen)
+            return bool(broke) or _no_server(seen)
+        if isinstance(seen, _kind(_PSYCOPG, "Error")):
+            # What others derive from an error of psycopg's is theirs: its pool's, that it had no connection to lend.
+            return type(seen).__module__.partition(".")[0] == _PSYCOPG and _no_server(seen)
     return False
+
+
+def _kind(module: str, name: str) -> Any:
+    """A module's exception; where nobody imported the module, no kind, since nobody can have raised it."""
+    return getattr(sys.modules.get(module), name, ())
 
 
 def _causes(error: BaseException | None) -> Iterator[BaseException]:
@@ -57,9 +75,13 @@ def _causes(error: BaseException | None) -> Iterator[BaseException]:
         error = error.__cause__
 
 
-def _no_server(error: DBAPIError) -> bool:
+def _no_server(error: BaseException) -> bool:
     """An error of the connection itself; what a server answered (a deadlock, a full disk) has a state of its own."""
-    if not isinstance(error, OperationalError):
+    state: str | None
+    if isinstance(error, _kind(_SQLALCHEMY, "OperationalError")):
+        state = getattr(error.orig, "sqlstate", None)
+    elif isinstance(error, _kind(_PSYCOPG, "OperationalError")):
+        state = error.sqlstate
+    else:
         return False
-    state = getattr(error.orig, "sqlstate", None)
     return state is None or state in _SHUTS_DOWN or state.startswith(_CONNECTION_EXCEPTIONS)

@@ -93,7 +93,7 @@ class Pass:
         try:
             mended = chore.mend(stuck)
         except Exception as error:
-            from fleet.gone import server_gone  # SQLAlchemy, which the command line need not load to show its help
+            from fleet.gone import server_gone  # the broker, which the command line need not load to show its help
 
             if server_gone(error):
                 raise

@@ -11,7 +11,6 @@ its job's attempts begin to count.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any
@@ -44,9 +43,7 @@ def awaits_postgresql(options: Mapping[str, Any], error: BaseException) -> bool:
     """
     if isinstance(error, RetryLater | Retry) or count(options, OUTAGES) >= MOST_OUTAGES:
         return False
-    if "sqlalchemy.exc" not in sys.modules:  # then it raised nothing, and a process without it loads it for nothing
-        return False
-    from fleet.gone import postgresql_gone
+    from fleet.gone import postgresql_gone  # of the broker, whose dead letters import this module
 
     return postgresql_gone(error)
 
