@@ -2,7 +2,7 @@
 
 An application is a folder with `actors/`, `config/lanes.py` and `config/schedule.py`, and perhaps `janitors/`,
 `config/settings.py` and `config/quotas.py`. Its rooms have import names that other packages use too, so each is checked
-to have come from the folder it should: `ShadowedRoom` names both paths.
+to have come from the folder it should, also where a process only sends: `ShadowedRoom` names both paths.
 
 Not guaranteed: two applications in one process. The broker is the process's, as it is in Dramatiq.
 """
@@ -28,7 +28,7 @@ import fleet
 from fleet.actor import FleetActor
 from fleet.broker import FleetBroker
 from fleet.declarations import Budget, Entry, Lane, Retry
-from fleet.errors import DeclarationInvalid, NotDeclared, RoomMissing, ShadowedRoom
+from fleet.errors import DeclarationInvalid, FleetError, NotDeclared, RoomMissing, ShadowedRoom
 from fleet.payloads import PayloadEncoder
 from fleet.quota import Quota
 from fleet.thresholds import DEFAULT, Thresholds
@@ -37,6 +37,7 @@ from fleet.window import elastic_of
 if TYPE_CHECKING:
     from fleet.settings import Settings
 
+ENGINE = Path(fleet.__file__).resolve().parent.parent
 ENGINE_ROOMS = ("fleet", "beat", "middleware")
 NEEDED_ROOMS = ("actors", "config")
 OPTIONAL_ROOMS = ("janitors",)
@@ -84,8 +85,11 @@ class App:
 
 @cache
 def process_broker() -> FleetBroker:
-    """This process's broker, made at the first declaration; becomes Dramatiq's global broker too."""
-    broker = FleetBroker(settings, middleware=importlib.import_module("middleware").default_order())
+    """This process's broker, made at the first declaration; becomes Dramatiq's global broker too.
+
+    Raises `ShadowedRoom` if another package has the name of the engine's room `middleware`.
+    """
+    broker = FleetBroker(settings, middleware=_import_room("middleware", ENGINE).default_order())
     dramatiq.set_broker(broker)
     dramatiq.set_encoder(PayloadEncoder(lambda: settings().payload_keys, lambda: settings().payload_seal))
     return broker
@@ -95,13 +99,37 @@ def process_broker() -> FleetBroker:
 def settings() -> Settings:
     """This process's settings: the application's if it has some, else the engine's.
 
-    Raises `SettingsInvalid` if the environment cannot be read.
+    Raises `SettingsInvalid` if the environment cannot be read; `ShadowedRoom` or `DeclarationInvalid` if there is a
+    `config.settings`, whoever's it is, that gives no `Settings`.
     """
-    if importlib.util.find_spec("config") and importlib.util.find_spec("config.settings"):  # the application's, or none
-        return cast("Settings", importlib.import_module("config.settings").settings())
     from fleet.settings import Settings
 
-    return Settings.read()
+    config = importlib.util.find_spec("config")
+    if config is None:
+        return Settings.read()
+    if config.submodule_search_locations is None:  # a module, where a room is a package
+        raise _no_settings(Path(str(config.origin)))
+    if importlib.util.find_spec("config.settings") is None:
+        return Settings.read()
+    module = importlib.import_module("config.settings")
+    give = getattr(module, "settings", None)
+    given = give() if callable(give) else None
+    if not isinstance(given, Settings):
+        raise _no_settings(_place(module))
+    return given
+
+
+def _no_settings(found: Path) -> FleetError:
+    """What a `config` is told that gives no settings: that it is not the application's, as far as that can be seen."""
+    actors = next(iter(getattr(sys.modules.get("actors"), "__path__", ())), None)
+    config = Path(actors).resolve().parent / "config" if actors else None
+    if config is not None and config not in found.resolve().parents:
+        return ShadowedRoom("config", found=found, wanted=config)
+    return DeclarationInvalid(
+        f"{found} has no function settings() that returns a fleet.settings.Settings, which is what the fleet asks the "
+        f"module config.settings for. Is it the application's own? Give it one, or delete it. Is it another package's, "
+        f"as a Django project's that is called config? Rename that package, or send by name (docs/sending.md)."
+    )
 
 
 def load(root: Path) -> App:
@@ -118,7 +146,7 @@ def load(root: Path) -> App:
             )
     sys.path[:] = [str(root), *(entry for entry in sys.path if entry != str(root))]
     for room in ENGINE_ROOMS:
-        _import_room(room, Path(fleet.__file__).resolve().parent.parent)
+        _import_room(room, ENGINE)
     for room in (*NEEDED_ROOMS, *OPTIONAL_ROOMS):
         if (root / room / "__init__.py").is_file():
             package = _import_room(room, root)
@@ -217,11 +245,15 @@ def thresholds() -> tuple[Thresholds, Mapping[str, Thresholds]]:
 
 def _import_room(room: str, folder: Path) -> ModuleType:
     module = importlib.import_module(room)
-    found = Path(module.__file__ or next(iter(module.__path__), "")).resolve()
-    wanted = (folder / room).resolve()
+    found, wanted = _place(module), (folder / room).resolve()
     if wanted not in found.parents:
         raise ShadowedRoom(room, found=found, wanted=wanted)
     return module
+
+
+def _place(module: ModuleType) -> Path:
+    """The file of a module; the folder of a package that has none."""
+    return Path(module.__file__ or next(iter(module.__path__), "")).resolve()
 
 
 def _import_modules(package: ModuleType) -> None:

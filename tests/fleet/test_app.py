@@ -74,6 +74,64 @@ def test_an_application_that_shadows_a_room_of_the_engine_is_told_so(
     assert str(mine) in found and str(ENGINE / room) in found
 
 
+SENDS = "from actors.greetings import greet; greet.send()"
+
+
+@pytest.mark.parametrize("where", ["middleware/__init__.py", "middleware.py"])
+def test_a_sender_whose_own_package_shadows_a_room_of_the_engine_is_told_so_as_it_imports_actors(
+    write_app: WriteApp, where: str
+) -> None:
+    root = write_app()
+    mine = write(root.parent / "web" / where)
+    found = run(root, mine.parents[where.count("/")], "import actors.greetings")
+    assert found.startswith("fleet.errors.ShadowedRoom"), found
+    assert str(mine) in found and str(ENGINE / "middleware") in found
+
+
+@pytest.mark.parametrize(
+    ("where", "text"),
+    [
+        ("config/settings.py", "DEBUG = True"),
+        ("config/settings/__init__.py", ""),
+        ("config.py", "def settings(): ..."),
+        ("config/settings.py", "def settings(): return object()"),
+    ],
+)
+def test_a_sender_whose_own_config_shadows_the_applications_is_told_so_at_its_first_send(
+    write_app: WriteApp, where: str, text: str
+) -> None:
+    root = write_app()
+    mine = write(root.parent / "web" / where, text)
+    if where != "config.py":
+        write(root.parent / "web" / "config" / "__init__.py")
+    found = run(root, root.parent / "web", SENDS)
+    assert found.startswith("fleet.errors.ShadowedRoom"), found
+    assert str(mine) in found and str(root / "config") in found
+
+
+@pytest.mark.parametrize("text", ["DEBUG = True", "def settings(): return object()", "settings = {}"])
+@pytest.mark.parametrize("after", [SENDS, "from fleet.app import settings; settings()"])
+def test_an_applications_own_settings_that_are_not_the_fleets_are_told_what_they_lack(
+    write_app: WriteApp, text: str, after: str
+) -> None:
+    root = write_app()
+    mine = write(root / "config" / "settings.py", text)
+    found = run(root, root, after)
+    assert found.startswith("fleet.errors.DeclarationInvalid"), found
+    assert f"{mine} has no function settings() that returns a fleet.settings.Settings" in found
+
+
+def test_who_sends_by_name_may_have_packages_of_any_name_but_the_engines(
+    tmp_path: Path, redis_url: str, namespace: str
+) -> None:
+    web = tmp_path / "web"
+    for room in ("actors", "beat", "config", "janitors", "middleware"):
+        write(web / room / "__init__.py")
+        write(web / room / "settings.py")
+    sends = f"import fleet; fleet.connect({redis_url!r}, namespace={namespace!r}).send('greet')"
+    assert run(web, web, sends).startswith("fleet.errors.NotDeclared: There is no actor named 'greet'.")
+
+
 def test_a_root_behind_a_symbolic_link_is_no_shadow(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(MINIMAL)
     assert load(tmp_path / "link") == ""
@@ -87,5 +145,20 @@ def test_an_application_is_found_from_any_folder_by_a_relative_path(fleet: Fleet
 def load(root: Path, before: str = "") -> str:
     """Load an application in a fresh interpreter; the last line of what it raised."""
     script = f"{before}\nfrom pathlib import Path\nfrom fleet.app import load\nload(Path({str(root)!r}))\n"
-    done = subprocess.run([sys.executable, "-c", script], cwd=root, capture_output=True, text=True, timeout=30)
+    return _last_line(script, root)
+
+
+def run(root: Path, first: Path, script: str) -> str:
+    """Run what sends, with one folder and then the application's root in front of its path; the same of that."""
+    return _last_line(f"import sys; sys.path[:0] = [{str(first)!r}, {str(root)!r}]\n{script}\n", root.parent)
+
+
+def write(path: Path, text: str = "") -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    return path
+
+
+def _last_line(script: str, folder: Path) -> str:
+    done = subprocess.run([sys.executable, "-c", script], cwd=folder, capture_output=True, text=True, timeout=30)
     return (done.stderr.strip().splitlines() or [""])[-1]
