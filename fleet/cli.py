@@ -139,6 +139,7 @@ def check(
     """
     from fleet.check import check as judge
     from fleet.check import overlaps
+    from fleet.graces import not_compared
     from fleet.servers import require_broker
 
     app = _start()
@@ -150,6 +151,8 @@ def check(
     if against is not None:
         _roll(app, against, look)
     typer.echo(f"{len(app.actors)} actors, {len(app.lanes)} lanes, {len(app.schedule)} entries: nothing found.")
+    if (unseen := not_compared(app)) is not None:
+        typer.echo(unseen)
 
 
 def _roll(app: application.App, against: Path, look: bool) -> None:

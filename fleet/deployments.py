@@ -1,8 +1,9 @@
 """Which lanes the files of a deployment work, as they are written: for the parts of `fleet check` that compare the two.
 
-Reads `docker-compose.yml` and every YAML file below `config/deploy/kubernetes`: a Deployment whose command works a
-lane, and patches of it by its name. A file that is no YAML is `NotReadable`. Not seen: what another tool, a JSON patch
-or a chart makes of them, nor a patch that finds its Deployments by a target.
+Reads the Compose file in the root, under any name that Compose looks for itself, and every YAML file below
+`config/deploy/kubernetes`: a Deployment whose command works a lane, and patches of it by its name. A file that is no
+YAML is `NotReadable`. Not seen: files elsewhere, such as Compose's overrides; what another tool, a JSON patch or a
+chart makes of them; nor a patch that finds its Deployments by a target.
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-COMPOSE = "docker-compose.yml"
+# Of these Compose takes the first that is there.
+COMPOSE = ("compose.yaml", "compose.yml", "docker-compose.yml", "docker-compose.yaml")
 KUBERNETES = Path("config/deploy/kubernetes")
 
 
@@ -41,11 +43,11 @@ class Worked:
 
 def services(root: Path) -> Iterator[tuple[str, str, Mapping[str, Any]]]:
     """Of each Compose service that works a lane: where it stands, the lane, its body."""
-    path = root / COMPOSE
-    for document in _documents(path) if path.is_file() else ():
-        for service, body in (document.get("services") or {}).items():
-            if lane := _lane(body.get("command")):
-                yield f"{path.name}, service {service!r}", lane, body
+    for path in [root / name for name in COMPOSE if (root / name).is_file()][:1]:
+        for document in _documents(path):
+            for service, body in (document.get("services") or {}).items():
+                if lane := _lane(body.get("command")):
+                    yield f"{path.name}, service {service!r}", lane, body
 
 
 def deployments(root: Path) -> Iterator[Worked]:

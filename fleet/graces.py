@@ -17,7 +17,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from fleet.app import App
 from fleet.declarations import PAST_DRAIN, ZERO, Lane
-from fleet.deployments import deployments, services
+from fleet.deployments import COMPOSE, KUBERNETES, deployments, services
 from fleet.settings import plain_duration
 
 _POD_GRACE = timedelta(seconds=30)  # Kubernetes' own where none is given
@@ -47,6 +47,21 @@ def graces(app: App) -> Iterator[str]:
     for grace in [*_compose(app.root), *_kubernetes(app.root)]:
         if grace.lane in lanes:
             yield from _too_short(grace, lanes[grace.lane])
+
+
+def not_compared(app: App) -> str | None:
+    """One line that says of which lanes no file has a grace, and where it was looked; None where each has one.
+
+    Raises `NotReadable`.
+    """
+    seen = {grace.lane for grace in [*_compose(app.root), *_kubernetes(app.root)]}
+    missing = [lane.name for lane in app.lanes if lane.name not in seen]
+    if not missing:
+        return None
+    return (
+        f"Graces not compared, no manifest found for: {', '.join(missing)}. Looked in {', '.join(COMPOSE[:-1])} or "
+        f"{COMPOSE[-1]}, and below {KUBERNETES}."
+    )
 
 
 def _too_short(grace: Grace, lane: Lane) -> Iterator[str]:

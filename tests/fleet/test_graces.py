@@ -74,6 +74,36 @@ def test_a_service_with_a_drain_of_its_own_is_held_against_that(fleet: Fleet, wr
         assert len(findings(fleet, root)) == found
 
 
+@pytest.mark.parametrize("name", ["compose.yaml", "compose.yml", "docker-compose.yml", "docker-compose.yaml"])
+def test_a_service_is_found_under_every_name_that_compose_looks_for(
+    fleet: Fleet, write_app: WriteApp, name: str
+) -> None:
+    root = write_app()
+    (root / name).write_text("services: {main: {command: fleet work main, stop_grace_period: 44s}}")
+    (finding,) = findings(fleet, root)
+    assert finding.startswith(f"{name}, service 'main'")
+
+
+def test_of_two_compose_files_the_one_counts_that_compose_takes(fleet: Fleet, write_app: WriteApp) -> None:
+    root = write_app()
+    (root / "compose.yaml").write_text("services: {main: {command: fleet work main, stop_grace_period: 1m}}")
+    (root / "docker-compose.yml").write_text("services: {main: {command: fleet work main}}")
+    assert findings(fleet, root) == []
+
+
+def test_a_lane_without_a_manifest_where_one_is_looked_for_is_said(fleet: Fleet, write_app: WriteApp) -> None:
+    lanes, own = "[lane('main', 'greetings'), lane('spare', 'spares')]", "@queue('spares').actor\ndef own(): ...\n"
+    root = write_app(lanes, actors=own)
+    write(root.parent, DEPLOYMENT.format(grace="", stop=""))  # elsewhere: nobody looks there
+    said = fleet(root, "check")
+    assert said.returncode == 0
+    assert "Graces not compared, no manifest found for: main, spare. Looked in compose.yaml, " in said.stdout
+    write(root, DEPLOYMENT.format(grace="terminationGracePeriodSeconds: 60", stop=""))
+    assert "no manifest found for: spare. " in fleet(root, "check").stdout
+    (root / "compose.yaml").write_text("services: {it: {command: fleet work spare, stop_grace_period: 1m}}")
+    assert fleet(root, "check").stdout.endswith("entries: nothing found.\n")
+
+
 def test_a_patch_that_shortens_the_grace_is_found_in_its_own_file(fleet: Fleet, write_app: WriteApp) -> None:
     root = write_app()
     write(root, DEPLOYMENT.format(grace="terminationGracePeriodSeconds: 60", stop=""))
