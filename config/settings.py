@@ -22,7 +22,7 @@ class Settings(fleet.settings.Settings):
 
     bank_url: str = Field("https://bankaccountdata.gocardless.com", validation_alias="BOOKS_BANK_URL")
     """The bank aggregator's API."""
-    bank_secret_id: str = Field("", validation_alias="BOOKS_BANK_SECRET_ID")
+    bank_secret_id: str = Field("", validation_alias="BOOKS_BANK_SECRET_ID", repr=False)
     """Who we are to it."""
     bank_secret_key: str = Field("", validation_alias="BOOKS_BANK_SECRET_KEY", repr=False)
     """And by what it knows that."""
@@ -49,7 +49,7 @@ class Settings(fleet.settings.Settings):
     """Its port."""
     smtp_tls: Literal["starttls", "none"] | None = Field(None, validation_alias="BOOKS_SMTP_TLS")
     """`starttls` or `none`; unset it is `none` on this host and `starttls` for every other."""
-    smtp_user: str = Field("", validation_alias="BOOKS_SMTP_USER")
+    smtp_user: str = Field("", validation_alias="BOOKS_SMTP_USER", repr=False)
     """Who logs in there, if anybody does."""
     smtp_password: str = Field("", validation_alias="BOOKS_SMTP_PASSWORD", repr=False)
     """And by what."""
