@@ -62,6 +62,7 @@ class Pair:
     def cut_off_replica(self) -> None:
         """Wait until it has everything; from here on it hears nothing more."""
         with self.master.client as master, self.replica.client as replica:
+            master.set("last", "of all")  # WAIT goes by the last write of its own connection
             wait_until(lambda: master.wait(1, 1_000) == 1)
             replica.replicaof("NO", "ONE")
 
