@@ -114,10 +114,13 @@ def migrate() -> None:
     """Bring the database to the newest revision of the engine and the application."""
     from fleet.servers import require_postgres
     from fleet.storage import database
+    from fleet.storage.migrate import left_alone
     from fleet.storage.migrate import migrate as upgrade
 
     app = _start()
     require_postgres(database())
+    for folder in left_alone(app.root):
+        typer.echo(f"{folder} has an env.py: it is an Alembic environment of its own, and left alone")
     typer.echo("The database stands at " + ", ".join(upgrade(database(), app.root)))
 
 

@@ -1,7 +1,9 @@
 """Bring the database to the newest revision of every branch: one `fleet migrate` for the engine and the application.
 
-The application's branch is any `*/migrations/versions` folder below its root. Two migrations at once are safe: the
-second waits for the first's advisory lock and then finds nothing to do. A revision that fails leaves those before it.
+The application's branch is any `*/migrations/versions` folder below its root, but for one with an `env.py` beside it:
+that is an Alembic environment of its own, whose revisions are marked elsewhere, and it is left alone. Two migrations at
+once are safe: the second waits for the first's advisory lock and then finds nothing to do. A revision that fails leaves
+those before it.
 
 While a statement waits for a table, whoever comes after it waits too, readers among them. So no statement of a
 revision waits for a lock, of a table or of a row, longer than three seconds: its revision is rolled back, which lets
@@ -132,9 +134,18 @@ def heads(engine: Engine, root: Path) -> tuple[tuple[str, ...], tuple[str, ...],
     return stands, wanted, tuple(one for one in stands if one not in known)
 
 
+def left_alone(root: Path) -> tuple[str, ...]:
+    """The application's folders of migrations that are Alembic environments of their own, as seen from its root."""
+    return tuple(str(path.parent.relative_to(root)) for path in _versions(root, with_environment=True))
+
+
+def _versions(root: Path, *, with_environment: bool) -> list[Path]:
+    found = sorted(root.glob("*/migrations/versions"))
+    return [path for path in found if (path.parent / "env.py").exists() == with_environment]
+
+
 def _config(root: Path) -> Config:
-    engine_versions = _HERE / "migrations" / "versions"
-    folders = [engine_versions, *(path for path in root.glob("*/migrations/versions") if path != engine_versions)]
+    folders = [_HERE / "migrations" / "versions", *_versions(root, with_environment=False)]
     config = Config()
     config.set_main_option("script_location", str(_HERE / "migrations").replace("%", "%%"))
     config.set_main_option("path_separator", "newline")

@@ -19,7 +19,7 @@ from structlog.testing import capture_logs
 from fleet.errors import MigrationBlocked
 from fleet.storage.engine import psycopg_url
 from fleet.storage.migrate import _TRIED_FOR, _config, migrate, revisions
-from tests.fleet.conftest import MINIMAL
+from tests.fleet.conftest import MINIMAL, Fleet, WriteApp
 from tests.waiting import wait_until
 
 ROOT = Path(__file__).parents[2]
@@ -186,6 +186,44 @@ def test_an_index_that_is_built_concurrently_waits_as_long_as_it_must_also_besid
     assert found == [revisions(tmp_path)[0]] * at_once
     with engine.connect() as connection:
         assert connection.scalar(text("SELECT indisvalid FROM pg_index WHERE indexrelid = 'ix_ledger'::regclass"))
+
+
+_CUSTOMERS = """
+from alembic import op
+revision, down_revision, branch_labels, depends_on = "0001", None, None, None
+def upgrade():
+    op.execute("CREATE TABLE customers (id bigint)")
+"""
+
+
+def _alembic_of_its_own(root: Path) -> None:
+    """As a service has that migrates itself, whose tables are there by now."""
+    (root / "app/migrations/versions").mkdir(parents=True)
+    (root / "app/migrations/env.py").write_text("raise SystemExit('somebody else ran it')")
+    (root / "app/migrations/versions/0001_customers.py").write_text(_CUSTOMERS)
+
+
+def test_an_alembic_environment_of_the_applications_own_is_neither_run_nor_marked(
+    engine: Engine, tmp_path: Path
+) -> None:
+    _alembic_of_its_own(tmp_path)
+    with engine.begin() as connection:
+        connection.execute(text("CREATE TABLE customers AS SELECT 1 AS id"))
+    (head,) = migrate(engine, tmp_path)
+    assert head.startswith("fleet_") and revisions(tmp_path)[0] == (head,)
+    with engine.connect() as connection:
+        assert connection.scalars(text("SELECT version_num FROM fleet_migrations")).all() == [head]
+        assert connection.scalar(text("SELECT count(*) FROM customers")) == 1
+
+
+def test_the_command_says_which_folder_it_left_alone(
+    engine: Engine, database_url: str, fleet: Fleet, write_app: WriteApp
+) -> None:
+    root = write_app()
+    _alembic_of_its_own(root)
+    said = fleet(root, "migrate", FLEET_DATABASE_URL=database_url).stdout.splitlines()
+    assert said[0] == "app/migrations has an env.py: it is an Alembic environment of its own, and left alone"
+    assert said[1].startswith("The database stands at fleet_") and len(said) == 2
 
 
 _RUNS = """
