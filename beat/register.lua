@@ -5,7 +5,7 @@
 -- ARGV[3] a real instant and ARGV[4] the night's at it (milliseconds), ARGV[5] night milliseconds a real one
 -- ARGV[6] how many revisions of an entry are kept, ARGV[7] length a ledger is capped to
 -- then two an entry: its name, what its revision says (one line)
--- returns the generation of the stored schedule, and whether this call changed it
+-- returns the generation of the stored schedule, whether this call changed it, and the entries that it ended
 local clock = redis.call("TIME")
 local real = clock[1] * 1000 + clock[2] / 1000
 local now = math.floor(tonumber(ARGV[4]) + (real - tonumber(ARGV[3])) * tonumber(ARGV[5]))
@@ -28,11 +28,12 @@ end
 
 -- What was due up to now, and what has its verdict already, is the revision's before. Where the clock was set back, a
 -- revision begins when the one before it did: otherwise a slot would be two revisions'.
+-- Returns whether there is a new one.
 local function revise(name, says, mark)
     local lines = lines_of(redis.call("HGET", KEYS[2], name))
     local number, since, before = string.match(lines[#lines] or "", "^(%d+) (%-?%d+) (.*)$")
     if before == says then
-        return
+        return false
     end
     local began = math.max(now, mark, tonumber(since) or mark)
     lines[#lines + 1] = string.format("%.0f %.0f %s", (tonumber(number) or 0) + 1, began, says)
@@ -45,9 +46,10 @@ local function revise(name, says, mark)
     end
     redis.call("HSET", KEYS[2], name, table.concat(lines, "\n"))
     changed = true
+    return true
 end
 
-local declared = {}
+local declared, ended = {}, {}
 for i = 8, #ARGV, 2 do
     local name = ARGV[i]
     declared[name] = true
@@ -62,8 +64,8 @@ for i = 8, #ARGV, 2 do
     revise(name, ARGV[i + 1], mark)
 end
 for _, name in ipairs(redis.call("HKEYS", KEYS[2])) do
-    if not declared[name] then
-        revise(name, "-", tonumber(redis.call("HGET", KEYS[3], name) or "") or now)
+    if not declared[name] and revise(name, "-", tonumber(redis.call("HGET", KEYS[3], name) or "") or now) then
+        ended[#ended + 1] = name
     end
 end
 if changed then
@@ -71,4 +73,4 @@ if changed then
     redis.call("HINCRBY", KEYS[1], "generation", 1)
 end
 redis.call("HINCRBY", KEYS[1], "looks", 1)
-return {redis.call("HGET", KEYS[1], "generation"), changed and 1 or 0}
+return {redis.call("HGET", KEYS[1], "generation"), changed and 1 or 0, ended}

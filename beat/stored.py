@@ -34,6 +34,7 @@ from fleet.logs import get_logger
 log = get_logger(__name__)
 
 _HERE = Path(__file__).parent
+_NAMED = 20  # of the entries that a registration ended
 _LOOKS_LATE = 5.0  # seconds between two looks after which this process cannot say that nobody else looked
 
 
@@ -82,6 +83,9 @@ class StoredSchedule:
         self._unchanged_since = clock.monotonic()
         if answer[1]:
             log.info("schedule_registered", entries=len(specs), generation=self._registered, digest=self._digest)
+        if ended := sorted(name.decode(errors="replace") for name in answer[2]):
+            # A release that left them out, or another application that has the same namespace.
+            log.warning("entries_ended", ended=", ".join(ended[:_NAMED]), count=len(ended), namespace=ns)
 
     def look(self) -> None:
         """Ask Redis for its time and its schedule; registers this process's where it must, by a time it believes.

@@ -42,6 +42,7 @@ def _redis(app: App, broker: FleetBroker) -> Iterator[Finding]:
     yield from _looked("redis", lambda: doctor_redis.examine(client))
     yield from _looked("redis", lambda: doctor_fleet.clock_of_redis(client))
     yield from _looked("fleet", lambda: doctor_fleet.keys_of(app, client, broker.namespace))
+    yield from _looked("fleet", lambda: doctor_fleet.entries_of(app, client, broker.namespace))
     yield from _looked("fleet", lambda: doctor_fleet.catalogue_of(app, broker))
     yield from _looked("fleet", lambda: doctor_keys.keys_of_messages(present(client, broker.namespace)))
 

@@ -143,6 +143,22 @@ def _unserved(client: redis.Redis, namespace: str, queues: Sequence[str]) -> Ite
             yield warning("fleet", found, "No lane drops them by age; a janitor does, in time", do)
 
 
+def entries_of(app: App, client: redis.Redis, namespace: str) -> Iterator[Finding]:
+    """Entries of this code that ended in the stored schedule: the beat that registered last did not declare them."""
+    names = [entry.name for entry in app.schedule]
+    stored: Any = client.hmget(keys.revisions(namespace), names) if names else []
+    # As beat/register.lua writes an entry's last revision.
+    ended = [name for name, lines in zip(names, stored, strict=True) if lines is not None and lines.endswith(b" -")]
+    if ended:
+        yield warning(
+            "fleet",
+            f"the stored schedule has ended entries that this code declares: {', '.join(ended)}",
+            "They fire no more: the beat that started last does not declare them",
+            f"Start a beat of this code. If they end again, another application has the namespace {namespace!r} too: "
+            "give it one of its own (FLEET_NAMESPACE)",
+        )
+
+
 def catalogue_of(app: App, broker: FleetBroker) -> Iterator[Finding]:
     """Actors that workers publish and this code does not know, and those of the schedule that nobody publishes."""
     published = read_catalogue(broker)

@@ -19,6 +19,7 @@ from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict, Settin
 from fleet.database_url import fault
 from fleet.errors import SettingsInvalid
 
+DEFAULT_NAMESPACE = "dramatiq"  # stock Dramatiq's
 LEADER_MARGIN = timedelta(milliseconds=500)  # for what lies between reading the clock and acting on it
 _SHORTEST_RENEWAL = timedelta(milliseconds=50)
 _PLAIN = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|)")
@@ -40,8 +41,8 @@ class Settings(BaseSettings):
     """Where Redis or Valkey is: `redis://`, `rediss://`, `unix://`, or Sentinel's; see redis.md."""
     database_url: str | None = Field(default=None, repr=False)
     """Where PostgreSQL is; without one an application keeps no records and slots have no second line."""
-    namespace: str = "dramatiq"
-    """What every key in Redis begins with; stock Dramatiq's is the default."""
+    namespace: str = DEFAULT_NAMESPACE
+    """What every key in Redis begins with; stock Dramatiq's is the default. Each application wants one of its own."""
     database_pool: int = Field(default=16, ge=1)
     """How many connections to PostgreSQL a process opens at most."""
 

@@ -5,16 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime, timedelta
+from pathlib import Path
 
 import pytest
 import redis
+from structlog.testing import capture_logs
 
 from beat import stored
 from beat.fire import Firer
 from beat.leader import Leader
 from beat.now import Now
 from beat.revisions import REVISIONS_KEPT, history, spec
-from fleet import All, Entry, wire
+from fleet import All, Entry, doctor_fleet, wire
+from fleet.app import App
 from fleet.broker import FleetBroker, keys
 from fleet.slots import slots_between
 from tests.beat.beaten import HOUR, MINUTE, SECOND, START, Beaten, StandingNight
@@ -160,6 +163,24 @@ def test_an_entry_that_was_left_out_fires_no_more_but_what_was_due_before(
     night.move_to(START + 85 * MINUTE)
     old.pass_over()
     assert len(beaten.verdicts("e")) == 1
+
+
+def test_the_entries_that_a_start_ended_are_named_once_and_by_the_doctor_while_they_are_ended(
+    beat: Callable[..., Firer], night: StandingNight, redis_client: redis.Redis, namespace: str
+) -> None:
+    """As by a second application that has the same namespace, with a schedule of its own or an empty one."""
+    app = App(Path(), {}, (), (OLD, OTHER))
+    beat(OLD, OTHER)
+    assert list(doctor_fleet.entries_of(app, redis_client, namespace)) == []
+    with capture_logs() as logs:
+        for schedule in ([OTHER], [OTHER], []):
+            beat(*schedule)
+    said = [line for line in logs if line["event"] == "entries_ended"]
+    assert [(line["ended"], line["count"]) for line in said] == [("e", 1), ("other", 1)]
+    (found,) = doctor_fleet.entries_of(app, redis_client, namespace)
+    assert found.found.endswith("that this code declares: e, other")
+    beat(OLD, OTHER)
+    assert list(doctor_fleet.entries_of(app, redis_client, namespace)) == []
 
 
 def test_an_entry_that_comes_back_owes_nothing_of_the_time_it_was_left_out(
