@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import ast
+import re
+import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,6 +19,8 @@ from structlog.testing import capture_logs
 from fleet import deadline, janitor
 from fleet.errors import DeadlineExceeded
 from fleet.janitor import Measured, Stuck
+from tests.conftest import ROOT, Environment
+from tests.fleet.conftest import Fleet, WriteApp
 from tests.fleet.shields import while_counting
 
 HOUR = timedelta(hours=1)
@@ -188,3 +194,29 @@ def test_a_pass_is_counted_where_no_deadline_strikes(monkeypatch: pytest.MonkeyP
     shields = while_counting(monkeypatch)
     deadline.run_within(timedelta(minutes=1), janitor.Pass("free_stuck_parcels").end, None)
     assert len(shields) > 4 and set(shields) == {1}
+
+
+def test_the_janitors_that_an_application_is_told_to_copy_run_there_on_the_engine_alone(
+    fleet: Fleet, write_app: WriteApp, environment: Environment
+) -> None:
+    told = (ROOT / "docs/adding.md").read_text().partition("Three look")[2]
+    names = re.findall(r"\]\(\.\./janitors/(\w+)\.py\)", told)
+    assert len(names) == 3
+    entries = ", ".join(f"entry({name!r})" for name in names)
+    root = write_app(lanes="[lane('main', 'greetings', 'housekeeping')]", schedule=f"[{entries}]")
+    (root / "janitors").mkdir()
+    (root / "janitors/__init__.py").touch()
+    for name in names:
+        copied = Path(shutil.copy(ROOT / f"janitors/{name}.py", root / "janitors"))
+        nodes = ast.walk(ast.parse(copied.read_text()))
+        imported = [node.module or "" for node in nodes if isinstance(node, ast.ImportFrom)]
+        assert {module.partition(".")[0] for module in imported} <= {"__future__", "collections", "typing", "fleet"}
+    servers = {
+        "FLEET_REDIS_URL": environment.redis_url,
+        "FLEET_DATABASE_URL": environment.database_url,
+        "FLEET_NAMESPACE": environment.namespace,
+    }
+    assert "nothing found" in fleet(root, "check").stdout
+    for name in names:
+        done = fleet(root, "janitor", "run", name, **servers)
+        assert (done.returncode, done.stdout.splitlines()[-1]) == (0, f"{name}: idle; 0 of 0 recovered, 0 failed.")
