@@ -23,8 +23,9 @@ from typing import TYPE_CHECKING, Any, Literal
 from sqlalchemy import Connection, text
 
 from fleet import steps
-from fleet.app import App, effective_budget
+from fleet.app import App, effective_budget, settings
 from fleet.declarations import Budget, Entry
+from fleet.storage.slots import recorded_as
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -98,7 +99,8 @@ def _by_steps(connection: Connection) -> dict[str, tuple[Part, ...]]:
 
 def _by_slots(connection: Connection, schedule: Iterable[Entry]) -> dict[str, tuple[Part, ...]]:
     entries = list(schedule)
-    declared = {"entries": [entry.name for entry in entries], "actors": [entry.actor for entry in entries]}
+    recorded = [recorded_as(settings().namespace, entry.name) for entry in entries]
+    declared = {"entries": recorded, "actors": [entry.actor for entry in entries]}
     if not entries or connection.scalar(text("SELECT to_regclass('slots')")) is None:
         return {}
     rows = connection.execute(_SLOTS, {**declared, "window": WINDOW})

@@ -134,13 +134,13 @@ def _slot_of(broker: Broker, message: MessageProxy) -> OfSlot | None:
     if wire.LOST in message.options:  # it ends what its slot's message left, and is no run of the slot
         return None
     entry, slot, nonce = (message.options.get(name) for name in (wire.ENTRY, wire.SLOT, wire.NONCE))
-    if not isinstance(entry, str) or not isinstance(slot, int) or not settings().database_url:
+    configured = settings()
+    if not isinstance(entry, str) or not isinstance(slot, int) or not configured.database_url:
         return None
     if len(entry) > LONGEST_NAME and not is_known(broker, entry):
         return None
     from fleet.storage.slots import OfSlot
 
     # A beat from before nonces gives each fire's message an id of its own.
-    return OfSlot(
-        entry, wire.from_ms(slot), nonce if isinstance(nonce, str) else message.message_id, message.message_id
-    )
+    drawn = nonce if isinstance(nonce, str) else message.message_id
+    return OfSlot(configured.namespace, entry, wire.from_ms(slot), drawn, message.message_id)

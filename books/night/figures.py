@@ -24,9 +24,10 @@ from books.night.logs import lines
 from books.night.plan import EVENING, at
 from books.night.report import Waited
 from books.seeding import Expected
-from fleet.app import App
+from fleet.app import App, settings
 from fleet.clock import clock
 from fleet.storage import session
+from fleet.storage.slots import recorded_as
 from fleet.storage.tables import Slot, SlotState
 
 
@@ -36,12 +37,13 @@ def of(
     """The figures of a night that is over."""
     people = sorted(one.seconds for one in waits)
     with session() as s:
+        entries = [recorded_as(settings().namespace, entry.name) for entry in app.schedule]
         accounts = select(BankAccount.last_synced_at).where(BankAccount.id.in_(expected.accounts))
         synced = sorted((ended - at(1, 0)).total_seconds() for ended in s.scalars(accounts) if ended is not None)
         expired = s.scalar(
             select(func.count())
             .select_from(Slot)
-            .where(Slot.state == SlotState.EXPIRED, Slot.slot > EVENING, Slot.entry.in_([e.name for e in app.schedule]))
+            .where(Slot.state == SlotState.EXPIRED, Slot.slot > EVENING, Slot.entry.in_(entries))
         )
     uploads = sorted(_uploads_waited(sent))
     found = {

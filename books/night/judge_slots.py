@@ -10,19 +10,21 @@ from collections import Counter
 from collections.abc import Collection, Iterator
 from datetime import datetime, timedelta
 from itertools import groupby
+from typing import NamedTuple
 
 from sqlalchemy import select
 
 from books.calendar import BERLIN
 from books.night.plan import EVENING, Plan
 from books.night.report import Line, judged, said
-from fleet.app import App
+from fleet.app import App, settings
 from fleet.broker import FleetBroker
 from fleet.declarations import Entry
 from fleet.ledger import VERDICTS, LedgerLine
 from fleet.ledger import read as ledger_lines
 from fleet.slots import slots_between
 from fleet.storage import session
+from fleet.storage.slots import entry_of
 from fleet.storage.tables import LIVE_STATES, Slot, SlotState
 
 SECTION = "slots"
@@ -82,8 +84,7 @@ def _judged_slots(entry: Entry, ledger: list[LedgerLine], counts: Counter[str], 
 
 
 def _messages(ledger: list[LedgerLine], ended: Collection[tuple[str, datetime]] = ()) -> Iterator[Line]:
-    with session() as s:
-        rows = s.execute(select(Slot.entry, Slot.slot, Slot.state, Slot.fires, Slot.refused)).all()
+    rows = list(_rows())
     taken = {(row.entry, row.slot) for row in rows}
     fired = [(line.entry, line.last) for line in ledger if line.verdict == "fired"]
     doubled = [_name(row.entry, row.slot) for row in rows if row.fires > 1 or row.refused]
@@ -98,6 +99,23 @@ def _messages(ledger: list[LedgerLine], ended: Collection[tuple[str, datetime]] 
     yield judged(SECTION, FAILED, 0, len(failed), failed)
     late = [f"{entry} {times}×" for entry, times in expired.most_common()]
     yield judged(SECTION, "slots' messages that expired before they started", 0, expired.total(), late, verdict="apart")
+
+
+class _Row(NamedTuple):
+    entry: str
+    slot: datetime
+    state: str
+    fires: int
+    refused: int
+
+
+def _rows() -> Iterator[_Row]:
+    """The rows of this fleet's entries."""
+    with session() as s:
+        rows = s.execute(select(Slot.entry, Slot.slot, Slot.state, Slot.fires, Slot.refused)).all()
+    for recorded, slot, state, fires, refused in rows:
+        if (entry := entry_of(settings().namespace, recorded)) is not None:
+            yield _Row(entry, slot, state, fires, refused)
 
 
 def _leadership(ledger: list[LedgerLine], killed: str | None) -> Iterator[Line]:

@@ -1,5 +1,7 @@
 """Which message runs a slot: one row a (entry, slot), claimed before the body by the first message that comes.
 
+Fleets of other namespaces may share the table: column `entry` says whose entry it is (`recorded_as`).
+
 A claim holds the nonce that its fire drew, since the message id, derived from entry and slot, cannot tell two fires
 apart. The same nonce passes: it is the same message, delivered or tried again. A message of another fire is turned away
 while the slot is live under a lease, and for good once it ended; after the lease has lapsed it takes the slot over.
@@ -22,6 +24,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Literal
+from urllib.parse import quote
 
 from sqlalchemy import (
     ColumnElement,
@@ -41,6 +44,7 @@ from sqlalchemy import exc as errors
 from sqlalchemy.dialects.postgresql import insert
 
 from fleet.errors import FleetError
+from fleet.settings import DEFAULT_NAMESPACE
 from fleet.storage.engine import database
 from fleet.storage.tables import LIVE_STATES, Slot, SlotState
 
@@ -63,8 +67,9 @@ class SlotsUnanswered(FleetError):
 
 @dataclass(frozen=True)
 class OfSlot:
-    """A message that stands for a slot, and the nonce of its fire."""
+    """A message of a fleet that stands for a slot, and the nonce of its fire."""
 
+    namespace: str
     entry: str
     slot: datetime
     nonce: str
@@ -90,6 +95,24 @@ class Refused:
     @property
     def ended(self) -> bool:
         return self.left is None
+
+
+def recorded_as(namespace: str, entry: str) -> str:
+    """How column `entry` names an entry of a fleet: no two fleets' alike, whatever namespaces and entries are called.
+
+    It is `namespace/entry`, with the namespace percent-encoded; of the default namespace the entry alone, as it was
+    before fleets could share the table, unless it holds a slash and could be another fleet's.
+    """
+    if namespace == DEFAULT_NAMESPACE and "/" not in entry:
+        return entry
+    return f"{quote(namespace, safe=':')}/{entry}"
+
+
+def entry_of(namespace: str, recorded: str) -> str | None:
+    """The fleet's entry that a row names; None if the row is another fleet's."""
+    owner, slash, rest = recorded.partition("/")
+    entry = rest if slash else owner
+    return entry if recorded_as(namespace, entry) == recorded else None
 
 
 def claim(of: OfSlot, *, lease: timedelta) -> Held | Refused:
@@ -165,7 +188,7 @@ def end_unclaimed(of: OfSlot, state: SlotState) -> bool:
 
 
 def forget_old(kept_for: timedelta = KEPT_FOR, most: int = _FORGOTTEN_A_CALL) -> int:
-    """Delete the slots that were claimed longer ago and are not held, at most so many; returns how many.
+    """Delete the slots that were claimed longer ago and are not held, any fleet's, at most so many; returns how many.
 
     Raises `SlotsUnanswered`.
     """
@@ -179,7 +202,8 @@ def forget_old(kept_for: timedelta = KEPT_FOR, most: int = _FORGOTTEN_A_CALL) ->
 
 
 def _named(of: OfSlot) -> dict[str, Any]:
-    return {"entry": of.entry, "slot": of.slot, "nonce": of.nonce, "message_id": of.message_id}
+    entry = recorded_as(of.namespace, of.entry)
+    return {"entry": entry, "slot": of.slot, "nonce": of.nonce, "message_id": of.message_id}
 
 
 def _only(free: ColumnElement[bool], of: OfSlot, changes: Mapping[str, Any]) -> dict[str, Any]:
@@ -201,7 +225,7 @@ def _change(held: Held, values: dict[str, Any]) -> bool:
     of = held.of
     statement = (
         update(Slot)
-        .where(Slot.entry == of.entry, Slot.slot == of.slot)
+        .where(Slot.entry == recorded_as(of.namespace, of.entry), Slot.slot == of.slot)
         .where(Slot.nonce == of.nonce, Slot.token == held.token, Slot.state == SlotState.RUNNING)
         .values(**values)
     )

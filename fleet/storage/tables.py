@@ -40,6 +40,7 @@ LIVE_STATES = (SlotState.RUNNING, SlotState.WAITING)
 class Slot(EngineBase):
     """A slot whose message a worker took up: one row a (entry, slot), whose it is, and how it ended.
 
+    `entry` is `namespace/entry`, and the entry alone in the default namespace (`fleet.storage.slots.recorded_as`).
     `nonce` is that of the fire whose message has it, `token` that of the delivery which runs (or ran) last. `fires`
     counts the fires whose messages had it, `starts` the deliveries that started it, `refused` how often a message of
     another fire was turned away: all slots with `fires = 1` and `refused = 0` were sent once. `slot` is night time, the

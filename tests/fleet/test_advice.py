@@ -67,8 +67,10 @@ def step(connection: Connection, took: float, count: int = FEWEST, *, a_job: int
     connection.execute(text(PUT), put)
 
 
-def end(connection: Connection, took: float, count: int, state: str = "done", first: int = 0) -> None:
-    given = {"entry": "nightly", "took": took, "count": count, "state": state, "first": first}
+def end(
+    connection: Connection, took: float, count: int, state: str = "done", first: int = 0, entry: str = "nightly"
+) -> None:
+    given = {"entry": entry, "took": took, "count": count, "state": state, "first": first}
     connection.execute(text(END), given)
 
 
@@ -133,3 +135,15 @@ def test_the_command_names_what_does_not_fit_and_how_many_were_judged(
     assert "greet" in shown and "1.2s" in shown and "p99.9 600ms x 2" in shown and "under" in shown
     assert "greet_often" not in shown
     assert "2 of 2 actors were judged: those of which 1,000 steps of each kind, or else 1,000 slots" in shown
+
+
+def test_a_fleet_is_judged_by_its_own_slots_alone(
+    connection: Connection, fleet: Fleet, write_app: WriteApp, database_url: str, redis_url: str
+) -> None:
+    root = write_app(schedule="[entry('greet')]")
+    where = {"FLEET_REDIS_URL": redis_url, "FLEET_DATABASE_URL": database_url, "FLEET_NAMESPACE": "books"}
+    end(connection, 3, FEWEST, entry="greet")
+    end(connection, 3, FEWEST, entry="others/greet")
+    assert "0 of 1 actors were judged" in " ".join(fleet(root, "jobs", "--advise", **where).stdout.split())
+    end(connection, 3, FEWEST, entry="books/greet")
+    assert "1 of 1 actors were judged" in " ".join(fleet(root, "jobs", "--advise", **where).stdout.split())

@@ -20,7 +20,7 @@ from fleet.storage.tables import LIVE_STATES, Slot, SlotState
 from tests.waiting import wait_until
 
 SLOT = datetime(2026, 3, 2, 1, tzinfo=UTC)
-FIRST = OfSlot("nightly", SLOT, "nonce-1", "nightly@1")
+FIRST = OfSlot("dramatiq", "nightly", SLOT, "nonce-1", "nightly@1")
 SECOND = replace(FIRST, nonce="nonce-2")
 LEASE = timedelta(minutes=5)
 ENDS = [state for state in SlotState if state not in LIVE_STATES]
@@ -35,13 +35,17 @@ def empty(migrated: object) -> Iterator[None]:
 
 def row(of: OfSlot = FIRST) -> Slot:
     with session() as s:
-        return s.get_one(Slot, (of.entry, of.slot))
+        return s.get_one(Slot, (recorded(of), of.slot))
+
+
+def recorded(of: OfSlot) -> str:
+    return slots.recorded_as(of.namespace, of.entry)
 
 
 def lapse(of: OfSlot = FIRST) -> None:
     with session() as s:
         past = func.now() - timedelta(seconds=1)
-        s.execute(update(Slot).where(Slot.entry == of.entry, Slot.slot == of.slot).values(lease_until=past))
+        s.execute(update(Slot).where(Slot.entry == recorded(of), Slot.slot == of.slot).values(lease_until=past))
 
 
 def claim(of: OfSlot = FIRST) -> Held:
@@ -136,6 +140,19 @@ def test_a_retry_that_came_too_late_ends_its_slot_and_one_that_ran_keeps_its_end
     assert row().state == SlotState.DONE
 
 
+def test_two_fleets_that_share_the_table_each_have_a_slot_of_their_own() -> None:
+    other = replace(SECOND, namespace="books")
+    held, others = claim(), claim(other)
+    assert (held.how, others.how) == ("first", "first")
+    assert slots.end(others, SlotState.FAILED)
+    assert (row().state, row(other).state) == (SlotState.RUNNING, SlotState.FAILED)
+    assert slots.wait(held, lease=LEASE)
+    slots.end_unclaimed(FIRST, SlotState.EXPIRED)
+    assert (row().state, row(other).state) == (SlotState.EXPIRED, SlotState.FAILED)
+    assert (row().refused, row(other).refused) == (0, 0)
+    assert {recorded(FIRST), recorded(other)} == {"nightly", "books/nightly"}
+
+
 def test_many_that_come_at_once_share_no_slot() -> None:
     """Sixteen fires' messages for one slot, at each of forty slots; then all at its lapsed lease."""
     racers, rounds = 16, 40
@@ -219,7 +236,7 @@ class Adversary(RuleBasedStateMachine):
         self.given: list[Held] = []
 
     def of(self, nonce: str) -> OfSlot:
-        return OfSlot("model", self.slot, nonce, "model@1")
+        return OfSlot("models", "model", self.slot, nonce, "model@1")
 
     @rule(nonce=st.sampled_from("ab"))
     def a_message_comes(self, nonce: str) -> None:

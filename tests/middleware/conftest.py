@@ -129,6 +129,16 @@ def recorded(house: House, migrated_url: str, monkeypatch: pytest.MonkeyPatch) -
     forget_database()
 
 
+@pytest.fixture
+def neighbour(recorded: House, redis_client: redis.Redis) -> Iterator[House]:
+    """Another fleet on the same servers; `configure` makes it this process's."""
+    beside = f"{recorded.broker.namespace}:beside"  # so that the root's `namespace` removes its keys
+    settings = application.settings().model_copy(update={"namespace": beside})
+    made = House(FleetBroker(lambda: settings, middleware=default_order()), redis_client)
+    yield made
+    made.stop()
+
+
 Counted = Callable[..., float]
 
 

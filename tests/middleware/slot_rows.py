@@ -17,6 +17,7 @@ from fleet.broker import keys
 from fleet.settings import Settings
 from fleet.storage import engine as storage
 from fleet.storage import session
+from fleet.storage.slots import entry_of
 from fleet.storage.tables import Slot
 
 SLOT = datetime(2026, 3, 2, 1, tzinfo=UTC)
@@ -50,6 +51,11 @@ def refused_port() -> Iterator[str]:
 def rows() -> list[Slot]:
     with session() as s:
         return list(s.scalars(select(Slot).order_by(Slot.entry)))
+
+
+def entry(row: Slot) -> str | None:
+    """The entry that a row names, if it is one of this process's fleet."""
+    return entry_of(application.settings().namespace, row.entry)
 
 
 def said(logs: list[Any], event: str) -> list[Any]:

@@ -16,7 +16,7 @@ from fleet import flow, queue, wire
 from fleet.broker import keys
 from fleet.clock import clock
 from tests.middleware.conftest import Counted
-from tests.middleware.slot_rows import OF_SLOT, rows, said
+from tests.middleware.slot_rows import OF_SLOT, entry, rows, said
 
 LONG = "".join(random.Random(7).choices(string.ascii_letters, k=5_000))  # which no index of PostgreSQL holds
 
@@ -53,7 +53,7 @@ def test_its_claims_are_counted_as_those_of_another(recorded: Any, counted: Coun
     for nonce in ("n-1", "n-2"):
         job.send_with_options(**{**OF_SLOT, wire.ENTRY: "made-up", wire.NONCE: nonce})
         recorded.until_idle()
-    assert [row.entry for row in rows()] == ["made-up"], "a release to come may declare it: its slot is claimed"
+    assert [entry(row) for row in rows()] == ["made-up"], "a release to come may declare it: its slot is claimed"
     assert counted("fleet_slot_claims_total", entry="other", answer="first") == 1
     assert counted("fleet_slot_claims_total", entry="other", answer="discarded") == 1
     assert "made-up" not in entries_in_metrics()

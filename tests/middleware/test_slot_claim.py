@@ -6,6 +6,8 @@ import threading
 from datetime import timedelta
 from typing import Any
 
+import dramatiq
+import pytest
 from dramatiq import Message
 from sqlalchemy import func, update
 from structlog.testing import capture_logs
@@ -14,7 +16,7 @@ from fleet import queue, wire
 from fleet.errors import RetryLater
 from fleet.storage import session
 from fleet.storage.tables import Slot
-from tests.middleware.slot_rows import OF_SLOT, SLOT, rows, said
+from tests.middleware.slot_rows import OF_SLOT, SLOT, configure, entry, rows, said
 from tests.waiting import wait_until
 
 
@@ -24,7 +26,7 @@ def test_a_slots_message_leaves_one_row_that_says_how_it_ended(recorded: Any, co
     recorded.work()
     recorded.until_idle()
     (row,) = rows()
-    assert (row.entry, row.slot, row.message_id, row.nonce) == ("nightly", SLOT, message.message_id, "n-1")
+    assert (entry(row), row.slot, row.message_id, row.nonce) == ("nightly", SLOT, message.message_id, "n-1")
     assert (row.state, row.fires, row.starts, row.refused) == ("done", 1, 1, 0)
     assert row.ended_at is not None and row.ended_at >= row.started_at
     assert counted("fleet_slot_claims_total", entry="nightly", answer="first") == 1
@@ -46,6 +48,23 @@ def test_another_fires_message_for_an_ended_slot_is_discarded_and_counted(record
     assert (line["entry"], line["nonce"], line["slot_is"]) == ("nightly", "n-2", "done")
     assert counted("fleet_slot_claims_total", entry="nightly", answer="discarded") == 1
     assert counted("fleet_messages_total", queue="work", actor="job", outcome="discarded") == 1
+
+
+def test_two_fleets_on_one_database_each_run_the_slot_of_their_entry(
+    recorded: Any, neighbour: Any, migrated_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both have an entry `nightly`, at one time, as who copied it out of the same schedule."""
+    ran: list[str] = []
+    for house in (recorded, neighbour):
+        configure(house, monkeypatch, migrated_url)
+        job = dramatiq.actor(ran.append, actor_name="job", broker=house.broker, queue_name="work")
+        job.send_with_options(args=(house.broker.namespace,), **OF_SLOT)
+        house.work()
+        house.until_idle()
+        house.stop()
+    assert ran == [recorded.broker.namespace, neighbour.broker.namespace]
+    assert [(row.state, row.fires, row.starts, row.refused) for row in rows()] == [("done", 1, 1, 0)] * 2
+    assert [entry(row) for row in rows()].count("nightly") == 1, "one of them is this fleet's"
 
 
 def test_messages_from_before_nonces_are_told_apart_by_their_ids(recorded: Any) -> None:
@@ -168,8 +187,8 @@ def test_each_end_has_its_word(recorded: Any) -> None:
     recorded.work()
     recorded.until_idle()
     states = {"failed": "failed", "expired": "expired", "done": "done", "unknown": "failed"}
-    assert {row.entry: row.state for row in rows()} == states
-    assert {row.entry: row.starts for row in rows()} == {"failed": 1, "expired": 0, "done": 1, "unknown": 0}
+    assert {entry(row): row.state for row in rows()} == states
+    assert {entry(row): row.starts for row in rows()} == {"failed": 1, "expired": 0, "done": 1, "unknown": 0}
 
 
 def test_only_the_message_of_the_slot_itself_claims(recorded: Any) -> None:

@@ -9,7 +9,7 @@ from dramatiq import Middleware
 from structlog.testing import capture_logs
 
 from fleet import queue, wire
-from tests.middleware.slot_rows import OF_SLOT, configure, delayed, refused_port, rows, said
+from tests.middleware.slot_rows import OF_SLOT, configure, delayed, entry, refused_port, rows, said
 from tests.waiting import wait_until
 
 
@@ -39,7 +39,7 @@ def test_while_the_database_is_down_no_slot_runs_and_none_uses_up_an_attempt(
         recorded.until_idle()
     assert ran == ["no slot", "slot"] and recorded.dead() == []
     assert len(said(logs, "slots_unanswered")) == 1 and len(said(logs, "slots_back")) == 1
-    assert {row.entry: row.state for row in rows()} == {"nightly": "done", "late": "expired"}
+    assert {entry(row): row.state for row in rows()} == {"nightly": "done", "late": "expired"}
 
 
 def test_an_end_that_could_not_be_written_is_written_when_the_database_is_back(

@@ -11,6 +11,7 @@ from sqlalchemy import delete
 from books.night import judge_slots
 from books.night.judge_slots import LedgerLine
 from books.night.plan import EVENING
+from fleet.app import settings
 from fleet.storage import session, slots
 from fleet.storage.slots import Held, OfSlot
 from fleet.storage.tables import Slot, SlotState
@@ -30,8 +31,12 @@ def empty(migrated: object) -> Any:
         s.execute(delete(Slot))
 
 
-def claim(entry: str, nonce: str = "n-1") -> Any:
-    return slots.claim(OfSlot(entry, SLOT, nonce, f"{entry}@1"), lease=timedelta(minutes=1))
+def of(entry: str, nonce: str, namespace: str | None = None) -> OfSlot:
+    return OfSlot(namespace or settings().namespace, entry, SLOT, nonce, f"{entry}@1")
+
+
+def claim(entry: str, nonce: str = "n-1", namespace: str | None = None) -> Any:
+    return slots.claim(of(entry, nonce, namespace), lease=timedelta(minutes=1))
 
 
 def red(fired: tuple[str, ...]) -> set[str]:
@@ -51,10 +56,17 @@ def test_a_second_fires_message_is_seen_whether_it_was_discarded_or_expired() ->
     assert not isinstance(claim("a", "n-2"), Held)
     assert red(("a",)) == {TWICE}
     for nonce in ("n-1", "n-2"):
-        slots.end_unclaimed(OfSlot("b", SLOT, nonce, "b@1"), SlotState.EXPIRED)
+        slots.end_unclaimed(of("b", nonce), SlotState.EXPIRED)
     with session() as s:
-        s.execute(delete(Slot).where(Slot.entry == "a"))
+        s.execute(delete(Slot).where(Slot.entry == slots.recorded_as(settings().namespace, "a")))
     assert red(("b",)) == {TWICE}
+
+
+@pytest.mark.parametrize("other", ["dramatiq", "others"])
+def test_another_fleets_slots_are_none_of_this_nights(other: str) -> None:
+    slots.end(claim("a", namespace=other), SlotState.FAILED)
+    assert red(()) == set()
+    assert red(("a",)) == {TAKEN}
 
 
 @pytest.mark.parametrize("waits", [True, False])
