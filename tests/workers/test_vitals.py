@@ -99,7 +99,7 @@ def test_systemd_hears_ready_once_the_lane_consumes_then_the_watchdog_then_the_d
         manager.settimeout(20)
         lane = supervise(NOTIFY_SOCKET=str(tmp_path / "notify"), WATCHDOG_USEC="1000000")
         said: list[str] = []
-        while said.count("WATCHDOG=1") < 4 or "READY=1" not in said:
+        while said.count("WATCHDOG=1") < 4 or "STATUS=1 of 1 children serve" not in said:
             said.append(manager.recv(4096).decode())
         assert said.index("STATUS=no child serves yet: 1 starting") < said.index("READY=1")
         assert said[said.index("READY=1") + 1] == "STATUS=1 of 1 children serve"
