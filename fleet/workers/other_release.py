@@ -31,6 +31,7 @@ log = get_logger(__name__)
 LEFT_FOR = timedelta(minutes=30)
 _SOONEST = 0.25  # seconds until it comes back
 _APART = 0.005  # seconds between two that a process leaves, where there are many
+_MOST_SAID, _LONGEST_SAID = 1_024, 200  # anybody may write the name of an actor, and as long as a message
 
 
 class LeftToAnotherRelease(SkipMessage):
@@ -69,12 +70,15 @@ class OtherReleases:
             return int((self._next_at - now) * 1000)
 
     def _say(self, message: FleetMessage, why: str) -> None:
-        """Once an actor and process: a fan-out brings thousands."""
+        """Once an actor and process: a fan-out brings thousands. Again where more names come than are kept."""
+        actor = message.actor_name[:_LONGEST_SAID]
         with self._lock:
-            known = (message.actor_name, why) in self._said
-            self._said.add((message.actor_name, why))
+            known = (actor, why) in self._said
+            if len(self._said) >= _MOST_SAID and not known:
+                self._said.clear()
+            self._said.add((actor, why))
         if not known:
-            log.warning("message_left_to_another_release", actor=message.actor_name, queue=message.queue_name, why=why)
+            log.warning("message_left_to_another_release", actor=actor, queue=message.queue_name, why=why)
 
 
 def _since(message: Message[Any], now: datetime) -> datetime:

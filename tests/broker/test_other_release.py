@@ -13,7 +13,9 @@ from structlog.testing import capture_logs
 
 from fleet import wire
 from fleet.broker import keys
+from fleet.broker.ends import Fetched
 from fleet.workers.other_release import OtherReleases
+from fleet.workers.reading import FleetMessage
 from tests.broker.station import QUEUE, Station
 from tests.waiting import wait_until
 
@@ -129,6 +131,17 @@ def test_it_is_said_once_however_many_messages_a_fan_out_brings(
         wait_until(lambda: all(left(redis_client, namespace, id) for id in ids))
     said = [line for line in logs if line["event"] == "message_left_to_another_release"]
     assert [(line["actor"], line["why"]) for line in said] == [("of a fan-out", "it is not declared here")]
+
+
+def test_names_that_anybody_makes_up_are_neither_kept_nor_said_without_bound() -> None:
+    others, why = OtherReleases(), "it is not declared here"
+    with capture_logs() as logs:
+        for number in range(2_000):
+            message: Message[Any] = Message(QUEUE, f"{number}{'x' * 10_000}", (), {}, {})
+            fetched = Fetched("worker", QUEUE, message.message_id, number, message.encode())
+            assert others.left(FleetMessage(message, fetched), why) is not None
+    assert len(others._said) <= 1_024
+    assert len(logs) == 2_000 and max(len(line["actor"]) for line in logs) == 200
 
 
 def test_a_retry_in_the_release_that_runs_it_begins_anew(
