@@ -82,6 +82,11 @@ class Spare:
         self._started: int | None = None
         self._unread = b""
 
+    @property
+    def busy(self) -> bool:
+        """Whether a fork of it lives, as far as it said."""
+        return bool(self._forks)
+
     def fork(self, board: Path) -> Fork:
         """A process that runs suspects and writes on this board. Raises `SpareGone`."""
         self._started = None

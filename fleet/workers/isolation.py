@@ -3,7 +3,8 @@
 A suspect is a message that a process died in, or that was lost with its worker three times. It runs with nothing else
 in its process; if that dies too it is condemned, and however else it ends it is none any more. The processes are forked
 by the lane's spare, which starts once all of the lane's children serve. Why as many run at once as they do:
-`docs/decisions/0005`.
+`docs/decisions/0005`. When the code is to be read anew another spare takes its place; the one before goes with its last
+fork.
 
 Not guaranteed: that suspects run while the spare cannot start. They wait, and `fleet status` counts them.
 """
@@ -34,6 +35,7 @@ class Isolation:
         self._most = min(max(lane.processes, lane.threads), _MOST_AT_ONCE)
         self._waiting = 0
         self._spare: Spare | None = None
+        self._leaving: list[Spare] = []  # of the code of yesterday
         self._one_at_a_time = False
         self._not_before = 0.0
 
@@ -47,6 +49,9 @@ class Isolation:
 
     def start(self, children: Sequence[Child], now: float) -> list[Child]:
         """Start what is wanted now, and the spare that it takes; returns the new children."""
+        for left in [spare for spare in self._leaving if not spare.busy]:
+            self._leaving.remove(left)
+            self._end(left)
         spare = self._ready_spare(children, now)
         running = sum(child.alone for child in children)
         most = 1 if self._one_at_a_time else self._most
@@ -66,15 +71,24 @@ class Isolation:
             if not self._spare.gone:
                 return self._spare if self._spare.ready else None
             log.error("spare_died", lane=self._lane.name, pid=self._spare.process.pid, restart_in=_PAUSE_SECONDS)
-            self.close()
-            self._not_before = now + _PAUSE_SECONDS
+            self._end(self._spare)
+            self._spare, self._not_before = None, now + _PAUSE_SECONDS
         if now >= self._not_before and children and all(child.began for child in children):
             self._spare = Spare(self._root, self._lane, str(self._rooms.metrics))
         return None
 
-    def close(self) -> None:
-        """End the spare, and with it what it forked."""
+    def renew(self) -> None:
+        """Fork from now on from a spare with the code of today."""
         if self._spare is not None:
-            self._spare.close()
-            self._rooms.count_in(self._spare.process.pid)
+            self._leaving.append(self._spare)
             self._spare = None
+
+    def close(self) -> None:
+        """End the spares, and with them what they forked."""
+        self.renew()
+        while self._leaving:
+            self._end(self._leaving.pop())
+
+    def _end(self, spare: Spare) -> None:
+        spare.close()
+        self._rooms.count_in(spare.process.pid)

@@ -33,7 +33,7 @@ class Recycling:
         serving = [child for child in children if not child.alone and child.retired_at is None]
         if len(serving) < self._lane.processes or not all(child.serving for child in serving):
             return None
-        if any(child.retired_at is not None and not child.condemned for child in children):
+        if any(child.retired_at is not None and not child.condemned and not child.alone for child in children):
             return None
         for child in serving:
             why = self._reason(child, now)

@@ -176,8 +176,9 @@ class Supervisor:
         if self._hangup.is_set():
             self._hangup.clear()
             self._recycling.all_of(self._children)
-            if not any(child.alone for child in self._children):
-                self._isolation.close()  # the next spare has the code of today
+            self._isolation.renew()
+            for child in [child for child in self._children if child.alone]:
+                self._retire(child, "SIGHUP")  # else it would run one suspect after the other on the code of yesterday
         chosen = self._recycling.next(self._children, now)
         if chosen is not None:
             self._retire(*chosen)

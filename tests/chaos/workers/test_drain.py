@@ -169,6 +169,34 @@ def test_a_hangup_replaces_the_children_one_by_one_on_new_code_and_no_job_runs_t
     assert (lane.dead(), lane.left()) == (set(), {})
 
 
+def test_a_suspect_that_waits_behind_a_hangup_runs_on_new_code_though_one_ran_on_the_old(lane: ChaosLane) -> None:
+    first = lane.start(processes=1, threads=1, prefetch=1)
+    held = lane.send("work", "held", 60, "go")
+    _kill_the_child_that_runs(lane, "held")
+    wait_until(lambda: len(lane.journal.runs("held")) == 2, 30)
+    before = wait_until(lambda: set(lane.children()), 30)
+    code = lane.app / "actors" / "jobs.py"
+    code.write_text(code.read_text().replace('RELEASE = "1"', 'RELEASE = "2"'))
+    first.process.send_signal(signal.SIGHUP)
+    wait_until(lambda: lane.children() and not before & set(lane.children()), 30)
+    later = lane.send("work", "later", 60, "go")
+    _kill_the_child_that_runs(lane, "later")
+    wait_until(lambda: lane.client.exists(keys.suspects(lane.namespace, "jobs")), 30)
+    lane.open("go")
+    lane.until_settled(60)
+
+    runs = lane.journal.by_id()
+    assert [(run.alone, run.release) for run in runs[held]] == [(False, "1"), (True, "1")]
+    assert [(run.alone, run.release) for run in runs[later]] == [(False, "2"), (True, "2")]
+    assert lane.journal.ended() == {held, later}
+    assert (lane.dead(), lane.left()) == (set(), {})
+
+
+def _kill_the_child_that_runs(lane: ChaosLane, name: str) -> None:
+    (run,) = wait_until(lambda: lane.journal.runs(name), 30)
+    kill(run.pid)
+
+
 def _releases(runs: list[Run], before: set[int]) -> dict[bool, set[str]]:
     """Which code the old children ran, and which the new ones."""
     return {old: {run.release for run in runs if (run.pid in before) == old} for old in (True, False)}
