@@ -1,7 +1,8 @@
 """The supervisor's side of a lane's spare: has it fork, and hears how the forks end.
 
 A fork looks like a `subprocess.Popen` to who watches it. When the spare dies its forks die with it: of one alone that
-was its doing, of several nobody can say whose, and none is blamed.
+was its doing, of several nobody can say whose, and none is blamed. Nor is any of a spare that the supervisor killed,
+because it did not answer.
 """
 
 from __future__ import annotations
@@ -127,17 +128,17 @@ class Spare:
             case ["ended", pid, code]:
                 self._forks.pop(int(pid)).returncode = int(code)
 
-    def _end(self) -> None:
+    def _end(self, *, blameless: bool = False) -> None:
         """Its forks die with it, by the kernel's hand."""
         self.gone, self.ready = True, False
         for fork in self._forks.values():
-            fork.returncode, fork.blameless = -signal.SIGKILL, len(self._forks) > 1
+            fork.returncode, fork.blameless = -signal.SIGKILL, blameless or len(self._forks) > 1
         self._forks.clear()
 
     def close(self) -> None:
-        """Kill it, and with it what it forked."""
+        """Kill it, and with it what it forked, which is not their doing."""
         if self.process.poll() is None:
             self.process.kill()
         self.process.wait()
-        self._end()
+        self._end(blameless=True)
         self._channel.close()

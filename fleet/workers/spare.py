@@ -114,7 +114,8 @@ def main() -> None:
     lane = app.lane_here(arguments.lane)
     child.take_place(lane)
     preload(app, lane)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    for number in (signal.SIGTERM, signal.SIGINT):  # its supervisor ends it, once the forks have drained
+        signal.signal(number, signal.SIG_IGN)
     _Spare(app, lane, socket.socket(fileno=arguments.channel)).run()
 
 

@@ -71,38 +71,83 @@ def test_a_spare_that_an_import_gave_a_thread_forks_nothing_and_says_so(supervis
 
 
 @pytest.fixture
-def spare(redis_url: str, namespace: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Spare]:
+def lane_of_its_own(redis_url: str, namespace: str, monkeypatch: pytest.MonkeyPatch) -> Lane:
     monkeypatch.setenv("FLEET_REDIS_URL", redis_url)
     monkeypatch.setenv("FLEET_NAMESPACE", namespace)
     lane = Lane.__new__(Lane)
     object.__setattr__(lane, "name", "jobs")
-    made = Spare(APP, lane, str(tmp_path))
-    yield made
-    made.close()
+    return lane
+
+
+@pytest.fixture
+def ready(lane_of_its_own: Lane, tmp_path: Path) -> Iterator[Callable[[Path], Spare]]:
+    """Starts spares of an application and waits until they can fork."""
+    made: list[Spare] = []
+
+    def start(app: Path) -> Spare:
+        made.append(Spare(app, lane_of_its_own, str(tmp_path)))
+        wait_until(lambda: made[-1].listen() or made[-1].ready, 20)
+        return made[-1]
+
+    yield start
+    for one in made:
+        one.close()
+
+
+@pytest.fixture
+def spare(ready: Callable[[Path], Spare]) -> Spare:
+    return ready(APP)
+
+
+@pytest.fixture
+def board(tmp_path: Path) -> Callable[[int], Path]:
+    """Makes the board of a fork."""
+
+    def make(number: int) -> Path:
+        made = Board.create(tmp_path / f"board-{number}", 1)
+        made.worker_id = f"alone-{number}"
+        return made.path
+
+    return make
 
 
 def test_a_fork_that_ends_is_heard_of_with_its_code_and_one_that_is_killed_with_its_signal(
-    spare: Spare, tmp_path: Path
+    spare: Spare, board: Callable[[int], Path]
 ) -> None:
-    wait_until(lambda: spare.listen() or spare.ready, 20)
-    boards = [Board.create(tmp_path / f"board-{number}", 1) for number in range(2)]
-    for board in boards:
-        board.worker_id = f"alone-{board.path.name}"
-    quiet, killed = (spare.fork(board.path) for board in boards)
+    quiet, killed = (spare.fork(board(number)) for number in range(2))
     killed.kill()
     assert killed.wait(5) == -signal.SIGKILL
     assert quiet.wait(15) == 0, "one that finds no suspect ends by itself"
 
 
-def test_forks_of_a_spare_that_died_are_blamed_only_if_there_was_one(spare: Spare, tmp_path: Path) -> None:
-    wait_until(lambda: spare.listen() or spare.ready, 20)
-    forks = []
-    for number in range(2):
-        board = Board.create(tmp_path / f"board-{number}", 1)
-        board.worker_id = f"alone-{number}"
-        forks.append(spare.fork(board.path))
+@pytest.mark.parametrize("count", [1, 2])
+def test_forks_of_a_spare_that_died_are_blamed_only_if_there_was_one(
+    count: int, spare: Spare, board: Callable[[int], Path], tmp_path: Path
+) -> None:
+    forks = [spare.fork(board(number)) for number in range(count)]
     spare.process.kill()
-    assert [fork.wait(5) for fork in forks] == [-signal.SIGKILL] * 2
-    assert all(fork.blameless for fork in forks)
+    assert [fork.wait(5) for fork in forks] == [-signal.SIGKILL] * count
+    assert [fork.blameless for fork in forks] == [count > 1] * count
     with pytest.raises(SpareGone):
         spare.fork(tmp_path / "another")
+
+
+def test_the_only_fork_of_a_spare_that_was_killed_for_not_answering_is_not_blamed(
+    spare: Spare, board: Callable[[int], Path]
+) -> None:
+    first = spare.fork(board(0))
+    spare.process.send_signal(signal.SIGSTOP)
+    with pytest.raises(SpareGone):
+        spare.fork(board(1))
+    assert first.wait(5) == -signal.SIGKILL
+    assert first.blameless, "it was the supervisor's doing"
+    wait_until(lambda: not psutil.pid_exists(first.pid), 5)
+
+
+def test_a_signal_to_all_processes_of_a_lane_leaves_the_spare_until_its_forks_are_gone(
+    spare: Spare, board: Callable[[int], Path]
+) -> None:
+    first = spare.fork(board(0))
+    spare.process.terminate()
+    second = spare.fork(board(1))
+    assert {first.poll(), second.poll()} <= {None, 0}, "each lives, or found no suspect"
