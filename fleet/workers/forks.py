@@ -63,24 +63,20 @@ class Fork:
 
 
 class Spare:
-    """A started spare; it is `ready` once everything is imported."""
+    """A started spare; it is `ready` once everything is imported. `OSError` if the machine has no process to give."""
 
     def __init__(self, root: Path, lane: Lane, metrics: str) -> None:
         self._channel, theirs = socket.socketpair()
-        with theirs:
-            self.process = subprocess.Popen(
-                [
-                    *(sys.executable, "-m", "fleet.workers.spare", "--app", str(root)),
-                    *("--channel", str(theirs.fileno()), "--parent", str(os.getpid()), lane.name),
-                ],
-                stdin=subprocess.DEVNULL,
-                start_new_session=True,
-                pass_fds=[theirs.fileno()],
-                env={**os.environ, "PROMETHEUS_MULTIPROC_DIR": metrics},
-            )
+        try:
+            with theirs:
+                self.process = _started(root, lane, theirs.fileno(), metrics)
+        except BaseException:
+            self._channel.close()
+            raise
         self.ready = self.gone = False
         self._forks: dict[int, Fork] = {}
         self._started: int | None = None
+        self._refused: int | None = None
         self._unread = b""
 
     @property
@@ -89,15 +85,20 @@ class Spare:
         return bool(self._forks)
 
     def fork(self, board: Path) -> Fork:
-        """A process that runs suspects and writes on this board. Raises `SpareGone`."""
-        self._started = None
+        """A process that runs suspects and writes on this board.
+
+        Raises `SpareGone`, or `OSError` if the machine has no process to give; what was forked before then lives on.
+        """
+        self._started = self._refused = None
         try:
             self._channel.sendall(f"fork {board}\n".encode())
         except OSError:
             self._end()
         ends = time.monotonic() + _STARTS_WITHIN
-        while self._started is None and not self.gone and time.monotonic() < ends:
+        while self._started is None and self._refused is None and not self.gone and time.monotonic() < ends:
             self.listen(wait=0.05)
+        if self._refused is not None:
+            raise OSError(self._refused, os.strerror(self._refused))
         if self._started is None:
             self.close()
             raise SpareGone(f"the spare {self.process.pid} forked nothing within {_STARTS_WITHIN:g} s")
@@ -125,6 +126,8 @@ class Spare:
             case ["started", pid]:
                 self._started = int(pid)
                 self._forks[int(pid)] = Fork(self, int(pid))
+            case ["refused", number]:
+                self._refused = int(number)
             case ["ended", pid, code]:
                 self._forks.pop(int(pid)).returncode = int(code)
 
@@ -142,3 +145,16 @@ class Spare:
         self.process.wait()
         self._end(blameless=True)
         self._channel.close()
+
+
+def _started(root: Path, lane: Lane, channel: int, metrics: str) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        [
+            *(sys.executable, "-m", "fleet.workers.spare", "--app", str(root)),
+            *("--channel", str(channel), "--parent", str(os.getpid()), lane.name),
+        ],
+        stdin=subprocess.DEVNULL,
+        start_new_session=True,
+        pass_fds=[channel],
+        env={**os.environ, "PROMETHEUS_MULTIPROC_DIR": metrics},
+    )

@@ -6,7 +6,8 @@ by the lane's spare, which starts once all of the lane's children serve. Why as 
 `docs/decisions/0005`. When the code is to be read anew another spare takes its place; the one before goes with its last
 fork.
 
-Not guaranteed: that suspects run while the spare cannot start. They wait, and `fleet status` counts them.
+Not guaranteed: that suspects run while the spare cannot start or fork, which is tried again every 5 s. They wait, and
+`fleet status` counts them.
 """
 
 from __future__ import annotations
@@ -62,6 +63,9 @@ class Isolation:
             except SpareGone as error:
                 log.error("spare_died", lane=self._lane.name, error=str(error))
                 break
+            except OSError as error:
+                self._refused("suspect runner", error, now)
+                break
             self._waiting -= 1
         return started
 
@@ -69,13 +73,22 @@ class Isolation:
         if self._spare is not None:
             self._spare.listen()
             if not self._spare.gone:
-                return self._spare if self._spare.ready else None
+                return self._spare if self._spare.ready and now >= self._not_before else None
             log.error("spare_died", lane=self._lane.name, pid=self._spare.process.pid, restart_in=_PAUSE_SECONDS)
             self._end(self._spare)
             self._spare, self._not_before = None, now + _PAUSE_SECONDS
         if now >= self._not_before and children and all(child.began for child in children):
-            self._spare = Spare(self._root, self._lane, str(self._rooms.metrics))
+            try:
+                self._spare = Spare(self._root, self._lane, str(self._rooms.metrics))
+            except OSError as error:
+                self._refused("spare", error, now)
         return None
+
+    def _refused(self, what: str, error: OSError, now: float) -> None:
+        """The machine has no process or room to give: the suspects wait, and what runs goes on."""
+        self._not_before = now + _PAUSE_SECONDS
+        said = {"lane": self._lane.name, "what": what, "error": str(error)}
+        log.error("worker_not_started", **said, restart_in=_PAUSE_SECONDS)
 
     def renew(self) -> None:
         """Fork from now on from a spare with the code of today."""

@@ -5,8 +5,9 @@ application takes a second of a core, and a fork a few hundredths. What the bodi
 first run is imported here beforehand. It opens no connection and starts no thread, so that its forks are sound; one
 that something gave a thread all the same forks nothing, and says so.
 
-It speaks with its supervisor over a socket, in lines: `fork BOARD` is answered by `started PID`, and when a fork ended
-comes `ended PID CODE`. It dies with its supervisor, and its forks with it.
+It speaks with its supervisor over a socket, in lines: `fork BOARD` is answered by `started PID`, or by `refused ERRNO`
+where the machine has no process to give, and when a fork ended comes `ended PID CODE`. It dies with its supervisor, and
+its forks with it.
 """
 
 from __future__ import annotations
@@ -65,7 +66,12 @@ class _Spare:
             names = ", ".join(thread.name for thread in threading.enumerate())
             log.error("spare_has_threads", lane=self._lane.name, threads=names, instead="no suspect is run")
             os._exit(1)
-        spare, pid = os.getpid(), os.fork()
+        spare = os.getpid()
+        try:
+            pid = os.fork()
+        except OSError as error:  # to die of it would take those with it that run
+            self._say(f"refused {error.errno}")
+            return
         if pid == 0:
             self._be_a_child(board, spare)
         self._forks.add(pid)

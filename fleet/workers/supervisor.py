@@ -11,8 +11,8 @@ boards ten times a second. From these come
 - the drain, on SIGTERM or SIGINT; a second signal ends everything at once, and what the children held returns.
 
 A child that dies within its first 5 s and has ended no job is restarted with a growing pause, up to 30 s, so that a
-lane which cannot start does not burn the machine. Not guaranteed: any of this while Redis does not answer; children go
-on, and what is to be written is written when it does.
+lane which cannot start does not burn the machine; so is one that the machine gave no process or room for. Not
+guaranteed: any of this while Redis does not answer; children go on, and what is to be written is written when it does.
 """
 
 from __future__ import annotations
@@ -38,9 +38,10 @@ from fleet.servers import wait_for_broker
 from fleet.workers.isolation import Isolation
 from fleet.workers.lane_cpu import LaneCpu
 from fleet.workers.presence import Presence
-from fleet.workers.process import Child, pause_after
+from fleet.workers.process import Child
 from fleet.workers.recycling import Recycling
 from fleet.workers.relaying import Relaying
+from fleet.workers.restarts import Restarts
 from fleet.workers.rooms import Rooms
 from fleet.workers.systemd import Systemd
 from fleet.workers.verdicts import Verdicts
@@ -67,10 +68,10 @@ class Supervisor:
         self._children: list[Child] = []
         self._unreaped: list[tuple[str, Death | None]] = []
         self._lost: list[tuple[str, str]] = []  # `on_lost` messages whose child is dead
-        self._restarts: list[tuple[float, int]] = []  # (instant, young deaths) of places that wait for a new child
         self._told_after = longest_hard(app.actors, lane) + LOST_MARGIN  # when `on_lost` runs where nobody hurries it
         self._verdicts = Verdicts(self._broker, lane.queues)
         self._rooms = Rooms()
+        self._restarts = Restarts(app.root, lane, self._rooms)
         self._recycling = Recycling(lane)
         self._isolation = Isolation(app.root, lane, self._rooms)
         self._vitals = Vitals(lane, Systemd.of(settings()))
@@ -105,7 +106,7 @@ class Supervisor:
         try:
             if not self._stop.is_set():
                 for _ in range(self._lane.processes):
-                    self._start(0)
+                    self._children += self._restarts.start()
             while not self._stop.wait(_TICK_SECONDS):
                 self._tick()
             self._drain()
@@ -151,12 +152,6 @@ class Supervisor:
         """The ids of the children that live; one that somebody stopped does not."""
         return [child.worker_ids[-1] for child in list(self._children) if not child.is_stopped()]
 
-    def _start(self, young_deaths: int) -> None:
-        rooms = self._rooms
-        child = Child(self._app.root, self._lane, rooms.boards, str(rooms.metrics), young_deaths=young_deaths)
-        self._children.append(child)
-        metrics.worker_started(self._lane.name)
-
     def _tick(self, *, draining: bool = False) -> None:
         now = clock.monotonic()
         for child in list(self._children):
@@ -169,9 +164,7 @@ class Supervisor:
         self._settle_with_redis()
         if draining:
             return
-        for due, young in [restart for restart in self._restarts if restart[0] <= now]:
-            self._restarts.remove((due, young))
-            self._start(young)
+        self._children += self._restarts.due(now)
         self._children += self._isolation.start(self._children, now)
         if self._hangup.is_set():
             self._hangup.clear()
@@ -216,7 +209,7 @@ class Supervisor:
         child.retire()
         log.warning("worker_retired", lane=self._lane.name, pid=child.pid, why=why)
         if not draining and not child.alone:
-            self._start(0)
+            self._children += self._restarts.start()
 
     def _see_off(self, child: Child, now: float) -> None:
         """End a retired child when nothing but what was condemned is left in it, or when it cannot answer."""
@@ -256,10 +249,8 @@ class Supervisor:
             say("suspect_runner_ended", **died)
         elif child.retired_at is None and not draining:
             young = child.young_deaths + 1 if now - child.started < _YOUNG_SECONDS and not jobs else 0
-            pause = pause_after(young)
-            self._restarts.append((now + pause, young))
             metrics.worker_ended(self._lane.name, "died")
-            say("worker_died", **died, restart_in=pause)
+            say("worker_died", **died, restart_in=self._restarts.later(young))
         else:
             metrics.worker_ended(self._lane.name, "left")
             say("worker_gone", **died)

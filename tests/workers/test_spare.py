@@ -3,19 +3,39 @@
 from __future__ import annotations
 
 import os
+import resource
 import shutil
 import signal
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import psutil
 import pytest
+from structlog.testing import capture_logs
 
+from fleet.clock import clock
 from fleet.declarations import Lane
 from fleet.workers.board import Board
 from fleet.workers.forks import Spare, SpareGone
+from fleet.workers.isolation import Isolation
+from fleet.workers.process import Child
+from fleet.workers.rooms import Rooms
 from tests.waiting import wait_until
 from tests.workers.conftest import APP, Running
+from tests.workers.test_up import LANE
+
+# Stands for a machine whose limit of processes is reached, which whoever tests as root never meets.
+NO_MORE_PROCESSES = """
+import errno, os
+from pathlib import Path
+fork = os.fork
+def refused():
+    if Path({full!r}).exists():
+        raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+    return fork()
+os.fork = refused
+"""
 
 Supervise = Callable[..., Running]
 
@@ -151,3 +171,63 @@ def test_a_signal_to_all_processes_of_a_lane_leaves_the_spare_until_its_forks_ar
     spare.process.terminate()
     second = spare.fork(board(1))
     assert {first.poll(), second.poll()} <= {None, 0}, "each lives, or found no suspect"
+
+
+def test_a_fork_that_the_machine_refuses_takes_neither_the_spare_nor_its_other_forks_down(
+    ready: Callable[[Path], Spare], board: Callable[[int], Path], tmp_path: Path
+) -> None:
+    app, full = Path(shutil.copytree(APP, tmp_path / "app")), tmp_path / "full"
+    with (app / "actors" / "jobs.py").open("a") as source:
+        source.write(NO_MORE_PROCESSES.format(full=str(full)))
+    spare = ready(app)
+    first = spare.fork(board(0))
+    full.touch()
+    with pytest.raises(BlockingIOError):
+        spare.fork(board(1))
+    assert first.poll() in (None, 0), "it lives, or found no suspect"
+    full.unlink()
+    assert spare.fork(board(2)).pid
+
+
+@contextmanager
+def descriptors_left(count: int) -> Iterator[None]:
+    """This process can open so many more files and sockets."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    free = [os.dup(0) for _ in range(count + 1)]
+    for one in free:
+        os.close(one)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (free[-1], hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_a_spare_that_cannot_be_started_leaves_nothing_open(lane_of_its_own: Lane, tmp_path: Path) -> None:
+    before = psutil.Process().num_fds()
+    with descriptors_left(2), pytest.raises(OSError, match="Too many open files") as refused:
+        Spare(APP, lane_of_its_own, str(tmp_path))
+    assert psutil.Process().num_fds() == before, f"while {refused!r} keeps its frame alive"
+
+
+def test_a_spare_that_cannot_be_started_is_tried_again_after_a_pause(lane_of_its_own: Lane) -> None:
+    rooms = Rooms()
+    child = Child(APP, LANE, rooms.boards, str(rooms.metrics))
+    child.began = True
+    isolation = Isolation(APP, LANE, rooms)
+    before, now = len(psutil.Process().children()), clock.monotonic()
+    try:
+        with descriptors_left(0), capture_logs() as logs:
+            assert isolation.start([child], now) == []
+            assert isolation.start([child], now + 1) == []
+        assert [(line["event"], line["what"]) for line in logs] == [("worker_not_started", "spare")]
+        isolation.start([child], now + 4)
+        assert len(psutil.Process().children()) == before
+        isolation.start([child], now + 6)
+        assert len(psutil.Process().children()) == before + 1
+    finally:
+        child.kill()
+        child.process.wait()
+        child.board.remove()
+        isolation.close()
+        rooms.remove()
