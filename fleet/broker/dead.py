@@ -253,8 +253,8 @@ def _message(body: bytes | None) -> Message[Any] | None:
         message = as_it_lies(body or b"")
     except (DecodeError, TypeError, KeyError):
         return None
-    typed = isinstance(message.actor_name, str) and isinstance(message.kwargs, dict)
-    return message if typed and isinstance(message.options, dict) else None  # decoding looks at no field's type
+    typed = isinstance(message.actor_name, str) and isinstance(message.message_id, str)  # decoding looks at no type
+    return message if typed and isinstance(message.kwargs, dict) and isinstance(message.options, dict) else None
 
 
 def _chunks(places: Iterable[Place]) -> Iterator[tuple[str, list[Place]]]:

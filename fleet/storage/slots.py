@@ -52,13 +52,7 @@ SLACK = timedelta(minutes=1)  # over a job's hard budget: for its supervisor to 
 KEPT_FOR = timedelta(days=14)  # as long as a dead letter, which may be requeued under the same nonce
 _FORGOTTEN_A_CALL = 1_000
 # What passes, or what somebody mends while messages wait: no connection, no table, no right, a standby.
-_AWAY = (
-    errors.OperationalError,
-    errors.InterfaceError,
-    errors.InternalError,
-    errors.ProgrammingError,
-    errors.TimeoutError,
-)
+_AWAY = (errors.OperationalError, errors.InterfaceError, errors.InternalError, errors.TimeoutError)
 
 
 class SlotsUnanswered(FleetError):
@@ -244,5 +238,12 @@ def _at_once() -> Iterator[Connection]:
     try:
         with database().connect() as connection:
             yield connection.execution_options(isolation_level="AUTOCOMMIT")
-    except _AWAY as error:
+    except (*_AWAY, errors.ProgrammingError) as error:
+        if isinstance(error, errors.ProgrammingError) and not _of_the_server(error):
+            raise
         raise SlotsUnanswered(f"PostgreSQL does not answer for slots: {str(error.args[0])[:300]}") from error
+
+
+def _of_the_server(error: errors.ProgrammingError) -> bool:
+    """Whether PostgreSQL said it, or the URL leads to none: what psycopg cannot write of a message never passes."""
+    return getattr(error.orig, "sqlstate", None) is not None or error.statement is None

@@ -52,8 +52,6 @@ class OtherReleases:
 
     def left(self, message: FleetMessage, why: str) -> End | None:
         """The end that leaves a message to another release; None when it was left for long enough."""
-        if not isinstance(message.actor_name, str):
-            return None
         fetched = Message.decode(message.fetched.body)  # as it lay there, without what hooks put into its options
         now = clock.real_now()
         since = _since(fetched, now)

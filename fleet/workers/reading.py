@@ -29,6 +29,7 @@ from fleet.payloads import PayloadSealed
 log = get_logger(__name__)
 
 _FIELDS = frozenset(field.name for field in fields(Message))
+_TEXTS = ("queue_name", "actor_name", "message_id")
 
 
 class MessageNewer(FleetError):
@@ -73,10 +74,11 @@ def of_queue(message: Message[Any], queue: str) -> Message[Any]:
     """A message that was fetched from a queue as one of that queue.
 
     What stock Dramatiq delayed names the queue's `.DQ`; what somebody moved there, or put there by hand, any other.
-    Raises `TypeError` for a name that is no text.
+    Raises `TypeError` for a queue's or an actor's name, or an id, that is no text.
     """
-    if not isinstance(message.queue_name, str):
-        raise TypeError(f"its queue is {message.queue_name!r}")
+    for name in _TEXTS:
+        if not isinstance(found := getattr(message, name), str):
+            raise TypeError(f"its {name} is no text: {type(found).__name__}")
     return message if message.queue_name == queue else message.copy(queue_name=queue)
 
 

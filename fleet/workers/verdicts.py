@@ -175,8 +175,6 @@ class Verdicts:
     def _read(queue: str, id: str, body: bytes) -> Message[object] | None:
         try:
             message: Message[object] = Message.decode(body)
-            if not isinstance(message.actor_name, str):
-                raise TypeError(f"its actor is {message.actor_name!r}")
             return of_queue(message, queue)
         except Exception as error:
             log.warning("lost_message_unreadable", queue=queue, id=id, error=brief(error))

@@ -201,7 +201,11 @@ def test_a_letter_stays_as_it_is_while_its_queue_is_broken(
 
 
 @pytest.mark.parametrize(
-    "odd", [{"options": None}, {"options": []}, {"kwargs": None}, {"actor_name": None}, {"actor_name": ["fail"]}]
+    "odd",
+    [
+        *({"options": None}, {"options": []}, {"kwargs": None}),
+        *({"actor_name": None}, {"actor_name": ["fail"]}, {"message_id": {}}),
+    ],
 )
 def test_a_letter_whose_fields_are_of_other_types_is_listed_and_stays(
     odd: dict[str, Any], broker: FleetBroker, run: Run

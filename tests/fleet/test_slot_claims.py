@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 from sqlalchemy import delete, event, func, update
+from sqlalchemy.exc import ProgrammingError
 
 from fleet.storage import database, session, slots
 from fleet.storage.slots import Held, OfSlot, Refused
@@ -151,6 +152,14 @@ def test_two_fleets_that_share_the_table_each_have_a_slot_of_their_own() -> None
     assert (row().state, row(other).state) == (SlotState.EXPIRED, SlotState.FAILED)
     assert (row().refused, row(other).refused) == (0, 0)
     assert {recorded(FIRST), recorded(other)} == {"nightly", "books/nightly"}
+
+
+def test_a_value_that_psycopg_cannot_write_is_no_server_that_is_away() -> None:
+    of = replace(FIRST, message_id={})  # type: ignore[arg-type]  # as a message may say
+    with pytest.raises(ProgrammingError, match="cannot adapt"):
+        slots.claim(of, lease=LEASE)
+    with pytest.raises(ProgrammingError, match="cannot adapt"):
+        slots.end_unclaimed(of, SlotState.EXPIRED)
 
 
 def test_many_that_come_at_once_share_no_slot() -> None:

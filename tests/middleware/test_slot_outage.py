@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
 from dramatiq import Middleware
+from sqlalchemy import make_url
 from structlog.testing import capture_logs
 
 from fleet import queue, wire
+from fleet.broker import keys
 from tests.middleware.slot_rows import OF_SLOT, configure, delayed, entry, refused_port, rows, said
 from tests.waiting import wait_until
 
@@ -58,6 +61,40 @@ def test_an_end_that_could_not_be_written_is_written_when_the_database_is_back(
     recorded.until_idle()
     assert states == ["done", "running"]
     assert [row.state for row in rows()] == ["done", "done"]
+
+
+@pytest.mark.parametrize("wrong", ["no tables", "an option that there is not"])
+def test_a_database_that_somebody_mends_while_messages_wait_costs_no_slot_its_run(
+    recorded: Any, migrated_url: str, database_url: str, monkeypatch: pytest.MonkeyPatch, counted: Any, wrong: str
+) -> None:
+    ran: list[int] = []
+    job = queue("work").actor(name="job", max_retries=0)(lambda: ran.append(1))
+    odd = make_url(migrated_url).update_query_dict({"nonsense": "1"}).render_as_string(hide_password=False)
+    configure(recorded, monkeypatch, database_url if wrong == "no tables" else odd)
+    recorded.work()
+    job.send_with_options(**OF_SLOT)
+    wait_until(lambda: counted("fleet_slot_claims_total", entry="nightly", answer="unanswered") >= 3)
+    configure(recorded, monkeypatch, migrated_url)
+    recorded.until_idle()
+    assert ran == [1] and recorded.dead() == []
+
+
+@pytest.mark.parametrize("late", [{}, {wire.EXPIRES_AT: 1}], ids=["in time", "late"])
+def test_an_id_that_is_no_text_is_a_dead_letter_and_keeps_no_other_slot_from_its_end(
+    recorded: Any, late: dict[str, int]
+) -> None:
+    job = queue("work").actor(name="job")(lambda: None)
+    sent = job.message_with_options(**{**OF_SLOT, wire.ENTRY: "others", wire.NONCE: "n-1"}, **late)
+    client, ns = recorded.broker.client, recorded.broker.namespace
+    client.hset(keys.bodies(ns, "work"), "odd", json.dumps({**sent.asdict(), "message_id": {}}))
+    client.rpush(keys.queue(ns, "work"), "odd")
+    with capture_logs() as logs:
+        recorded.work()
+        wait_until(lambda: client.hexists(keys.dead_bodies(ns, "work"), "odd"))
+        job.send_with_options(**OF_SLOT)
+        recorded.until_idle()
+    assert {row.entry: row.state for row in rows()} == {"nightly": "done"}
+    assert not said(logs, "slots_unanswered")
 
 
 def test_a_slot_that_no_row_can_hold_is_a_dead_letter_and_does_not_come_back_for_ever(recorded: Any) -> None:
