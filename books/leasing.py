@@ -76,7 +76,7 @@ def is_last_attempt(error: BaseException | None = None) -> bool:
     message, attempts = current_message(), _attempts()
     if message is None or attempts is None or (error is not None and uses_up_no_attempt(error)):
         return False
-    return int(message.options.get("retries", 0)) + 1 >= attempts
+    return wire.count(message.options.get("retries")) + 1 >= attempts
 
 
 def _attempts() -> int | None:

@@ -148,7 +148,7 @@ def _may(entry: Entry, message: Message[None], number: int, told: _Told) -> bool
     if last is not None and last.decode(errors="replace") != message.options.get("redis_message_id"):
         log.info("chain_ended", entry=entry.name, chain=number, reason="superseded", by=last.decode(errors="replace"))
         return False
-    if number >= granted.places:
+    if not 0 <= number < granted.places:
         log.info("chain_ended", entry=entry.name, chain=number, reason=granted.reason, allowed=granted.places)
         return False
     return True

@@ -17,6 +17,7 @@ from typing import Any
 
 from dramatiq import Retry
 
+from fleet import wire
 from fleet.errors import RetryLater
 
 MOST_PARKINGS = 50  # after that a rate limit uses up attempts like any failure
@@ -32,7 +33,8 @@ COMES_BACK_IN = "comes_back_in"  # never sent: set on what was just sent back, f
 
 def is_parked(options: Mapping[str, Any], error: BaseException) -> bool:
     """Whether a failure of the message with these options is a rate limit that uses up no attempt."""
-    return isinstance(error, RetryLater) and error.key is not None and count(options, PARKINGS) < MOST_PARKINGS
+    parkings = wire.count(options.get(PARKINGS))
+    return isinstance(error, RetryLater) and error.key is not None and parkings < MOST_PARKINGS
 
 
 def awaits_postgresql(options: Mapping[str, Any], error: BaseException) -> bool:
@@ -41,7 +43,7 @@ def awaits_postgresql(options: Mapping[str, Any], error: BaseException) -> bool:
     An error that says itself when its job comes again does not, nor a job that may be tried once only, which the caller
     knows.
     """
-    if isinstance(error, RetryLater | Retry) or count(options, OUTAGES) >= MOST_OUTAGES:
+    if isinstance(error, RetryLater | Retry) or wire.count(options.get(OUTAGES)) >= MOST_OUTAGES:
         return False
     from fleet.gone import postgresql_gone  # of the broker, whose dead letters import this module
 
@@ -51,9 +53,3 @@ def awaits_postgresql(options: Mapping[str, Any], error: BaseException) -> bool:
 def pause(times: int) -> timedelta:
     """How long a message waits, in real time, that has met a PostgreSQL that is gone so many times."""
     return times * PAUSE
-
-
-def count(options: Mapping[str, Any], option: str) -> int:
-    """A counter out of a message's options, which anybody can write."""
-    found = options.get(option)
-    return found if isinstance(found, int) and found > 0 else 0

@@ -16,6 +16,8 @@ counts as waiting. Nothing is decided by it.
 
 Of stock producers `time_limit` (how long a job may take) and `max_age` (from the message's own timestamp) are heard,
 both in real time.
+
+Anybody can write any of it, so what a message says is read by `span`, `instant` and `count`.
 """
 
 from __future__ import annotations
@@ -44,6 +46,7 @@ _DUE = re.compile(rb'"(?:due_at|eta)":\s?(\d+)[^{}]*\},\s?"message_id":\s?"[^"]*
 _SENT = re.compile(rb'"message_timestamp":\s?(\d+)\}$')
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _NO_SECONDS = datetime(2001, 1, 1, tzinfo=UTC)  # before it are seconds since the epoch, taken for milliseconds
+_MOST_COUNTED = 1_000_000  # a longer number could be too long for JSON when it is counted on
 _MILLISECOND = timedelta(milliseconds=1)
 
 
@@ -95,6 +98,11 @@ def expiry_ms(found: object, actor: str) -> int | None:
     if at < _NO_SECONDS:
         raise ExpiryInvalid(actor, found, f"in milliseconds that is {at:%Y-%m-%d}; these may be seconds")
     return to_ms(at)
+
+
+def count(found: object) -> int:
+    """A counter out of a message, which anybody can write: from 0 to a million, and 0 if it is none."""
+    return min(found, _MOST_COUNTED) if type(found) is int and found > 0 else 0
 
 
 def duration_ms(duration: timedelta) -> int:

@@ -12,6 +12,7 @@ from typing import Any
 from dramatiq import Broker, MessageProxy, Middleware
 from dramatiq.middleware import Shutdown
 
+from fleet import wire
 from fleet.broker import FleetBroker
 from fleet.check_ins import CheckIns
 from fleet.clock import clock
@@ -50,6 +51,6 @@ class CronCheckIns(Middleware):
 
     def after_skip_message(self, broker: Broker, message: MessageProxy) -> None:
         """A repetition that came too late ends what an earlier run began."""
-        again = bool(message.options.get("retries"))
+        again = wire.count(message.options.get("retries")) > 0
         if self._check_ins is not None and again and skipped(message) == "expired":
             self._check_ins.send(message, "error")

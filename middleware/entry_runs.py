@@ -83,7 +83,7 @@ def _run(broker: Broker, message: MessageProxy) -> Run | None:
         uuid.uuid4().hex[:16],
         str(message.message_id),
         wire.instant(slot),
-        (retries if isinstance(retries, int) else 0) + 1,
+        wire.count(retries) + 1,
         broker.broker_id,
         now,
         now + hard * clock.rate,

@@ -30,7 +30,7 @@ class LogContext(Middleware):
             message_id=message.message_id,
             actor=message.actor_name,
             queue=message.queue_name,
-            attempt=message.options.get("retries", 0) + 1,
+            attempt=wire.count(message.options.get("retries")) + 1,
             origin=message.options.get(wire.ORIGIN) or message.options.get(wire.ENTRY),
         )
 
@@ -54,7 +54,7 @@ class LogContext(Middleware):
         elif message.failed:
             log.error("job_failed", error=error, dead_letter=True)
         elif (waits := message.options.get(unspent.COMES_BACK_IN)) is not None:
-            times = unspent.count(message.options, unspent.OUTAGES)
+            times = wire.count(message.options.get(unspent.OUTAGES))
             log.warning("job_awaits_postgresql", error=error, times=times, comes_back_in=waits)
         elif isinstance(exception, RetryLater):
             log.info("job_retries_later", error=str(exception), after=str(exception.after))

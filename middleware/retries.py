@@ -49,8 +49,8 @@ class LaneRetries(Retries):
             return
         if self._parked(broker, message, exception) or self._awaits(broker, message, actor.options, exception):
             return
-        retries = message.options.setdefault("retries", 0)
-        message.options["retries"] += 1
+        retries = wire.count(message.options.get("retries"))
+        message.options["retries"] = retries + 1
         message.options["traceback"] = "".join(failure_of(exception, actor, message).traceback[-30:])
         message.options["requeue_timestamp"] = int(time.time() * 1000)
         if self._exhausted(broker, message, actor.options, retries, exception):
@@ -63,7 +63,7 @@ class LaneRetries(Retries):
         if not unspent.is_parked(message.options, exception):
             return False
         assert isinstance(broker, FleetBroker) and isinstance(exception, RetryLater) and exception.key is not None
-        message.options[unspent.PARKINGS] = unspent.count(message.options, unspent.PARKINGS) + 1
+        message.options[unspent.PARKINGS] = wire.count(message.options.get(unspent.PARKINGS)) + 1
         if not isinstance(exception, parking.Parked):  # else each who is told that a key is parked would park it anew
             parking.park(broker, exception.key, exception.after)
         wait = wire.duration_ms(exception.after)
@@ -76,7 +76,7 @@ class LaneRetries(Retries):
             return False
         if self._exhausted(broker, message, options, 0, exception):
             return False
-        times = message.options[unspent.OUTAGES] = unspent.count(message.options, unspent.OUTAGES) + 1
+        times = message.options[unspent.OUTAGES] = wire.count(message.options.get(unspent.OUTAGES)) + 1
         real = unspent.pause(times) * random.uniform(0.8, 1.2)  # what failed together does not come back together
         broker.enqueue(message, delay=wire.duration_ms(real * clock.rate))  # type: ignore[arg-type]
         message.options[unspent.COMES_BACK_IN] = str(real)
@@ -89,7 +89,8 @@ class LaneRetries(Retries):
         if retry_when is not None:
             return not retry_when(retries, exception)
         declared = options.get("max_retries", _shape(broker, message).attempts - 1)
-        most = message.options.get("max_retries", declared)
+        asked = message.options.get("max_retries", declared)
+        most = asked if asked is None or type(asked) is int else declared  # of NaN there would be no last try
         return most is not None and retries >= most
 
     def _tell(self, broker: Broker, message: MessageProxy, options: dict[str, Any], retries: int) -> None:

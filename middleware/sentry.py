@@ -105,7 +105,7 @@ def _capture(message: MessageProxy, exception: BaseException, how: str) -> None:
 
 def _tags(broker: Broker, message: MessageProxy) -> dict[str, str]:
     tags = {"queue": message.queue_name, "actor": message.actor_name, "message_id": message.message_id}
-    tags["attempt"] = str(message.options.get("retries", 0) + 1)
+    tags["attempt"] = str(wire.count(message.options.get("retries")) + 1)
     lane = broker.lanes.get(message.queue_name) if isinstance(broker, FleetBroker) else None
     if lane is not None:
         tags["lane"] = lane.name

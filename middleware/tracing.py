@@ -18,7 +18,7 @@ from typing import Any
 from dramatiq import Broker, Message, MessageProxy, Middleware
 from dramatiq.middleware import Shutdown
 
-from fleet import sentry
+from fleet import sentry, wire
 from fleet.broker.ends import Fetched, current
 from fleet.clock import clock
 from middleware.outcome import outcome
@@ -90,7 +90,7 @@ class Tracing(Middleware):
         fetched = getattr(message, "fetched", None)
         _describe(span, message, len(fetched.body) if isinstance(fetched, Fetched) else 0)
         span.set_data("messaging.message.receive.latency", max(0.0, time.time() * 1000 - _due(message, carried)))
-        span.set_data("messaging.message.retry.count", message.options.get("retries", 0))
+        span.set_data("messaging.message.retry.count", wire.count(message.options.get("retries")))
         sentry_sdk.get_current_scope().span = span  # the job's own scope, which `Sentry` above ends
         self._running.transaction, self._running.span = transaction, span
 
@@ -119,6 +119,6 @@ def _describe(span: Any, message: Message[Any] | MessageProxy, size: int) -> Non
 def _due(message: MessageProxy, carried: dict[str, Any]) -> float:
     """When a message was due, in real milliseconds: as its sender says, else when it was sent (a delay counts then)."""
     for found in (carried.get(_DUE), message.options.get("requeue_timestamp"), message.message_timestamp):
-        if isinstance(found, (int, float)):
+        if isinstance(found, int) and wire.instant(found) is not None:
             return float(found)
     return time.time() * 1000

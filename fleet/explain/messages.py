@@ -108,8 +108,8 @@ def _expiry(asked: Asked, place: Place) -> Iterator[str]:
 def _delayed(asked: Asked, place: Place) -> Iterator[str]:
     assert place.due is not None
     until = asked.ahead(clock.to_night(place.due))
-    retries = place.message.options.get("retries") if place.message else None
-    if isinstance(retries, int) and retries > 0 and place.message is not None:
+    retries = wire.count(place.message.options.get("retries")) if place.message else 0
+    if retries and place.message is not None:
         last = str(place.message.options.get("traceback") or "").strip().rpartition("\n")[2].partition(":")[0]
         yield f"Its try {retries} failed{f' with {plain(last)}' if last else ''}; the next begins at {until}."
     else:

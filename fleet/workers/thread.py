@@ -229,7 +229,7 @@ class FleetWorkerThread(WorkerThread):
     def _after_broken_hook(self, message: FleetMessage, error: BaseException) -> End:
         """Again, as it was fetched: what hooks put into its options meanwhile may be what cannot be encoded."""
         fetched = Message.decode(message.fetched.body)
-        failures = _count(fetched.options.get(HOOK_FAILURES)) + 1
+        failures = wire.count(fetched.options.get(HOOK_FAILURES)) + 1
         if failures >= _MOST_HOOK_FAILURES:
             return self._dead(message, error, reason="hook")
         return message.fetched.end("retry", fetched.copy(options={HOOK_FAILURES: failures}).encode(), _HOOK_RETRY_MS)
@@ -254,7 +254,7 @@ def details(
             "actor": message.actor_name,
             "exception": failure.text[:LONGEST_EXCEPTION],
             "traceback": _last_of("".join(failure.traceback[-_TRACEBACK_LINES:])),
-            "attempts": _count(message.options.get("retries")) + (0 if reason == "" else 1),
+            "attempts": wire.count(message.options.get("retries")) + (0 if reason == "" else 1),
             "worker": worker,
             "sent": _instant(message.message_timestamp),
             "died": now,
@@ -274,11 +274,6 @@ def _last_of(trace: str) -> str:
     """The last whole lines: of half a line nobody can tell what stood in it."""
     kept = trace[-_TRACEBACK_CHARACTERS:]
     return kept if kept == trace else kept.partition("\n")[2] or kept
-
-
-def _count(option: object) -> int:
-    """A counter out of a message's options, whose values anybody can write."""
-    return option if isinstance(option, int) else 0
 
 
 def _reason(error: BaseException | None) -> str:

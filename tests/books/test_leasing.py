@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from datetime import timedelta
 
 import pytest
@@ -152,3 +153,15 @@ def test_a_connection_that_broke_is_no_last_failure_while_it_uses_up_no_attempt(
     finally:
         working.after_process_message(process_broker(), proxy)
     assert now(row).status == ends[0] and str(now(row).outcome).startswith(ends[1])
+
+
+@pytest.mark.parametrize("found", [None, "many", math.nan, -5])
+def test_a_count_of_retries_that_is_none_makes_no_try_the_last(migrated: object, found: object) -> None:
+    application.load(ROOT)
+    working = CurrentMessage()
+    proxy = MessageProxy(Message("agent_realtime", "submit_approved_run", (1,), {}, {"retries": found}))
+    working.before_process_message(process_broker(), proxy)
+    try:
+        assert not is_last_attempt()
+    finally:
+        working.after_process_message(process_broker(), proxy)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from typing import Any
 
 import dramatiq
@@ -23,6 +24,7 @@ def message(**changes: Any) -> bytes:
 
 
 LEFT = {"left": 1}  # other releases had their turn
+LONGEST = 10**4_300 - 1  # a digit more, and Python neither reads nor writes it
 
 POISON = {
     "no utf-8": (b"\xff\xfe\x00\x80", "undecodable"),
@@ -52,6 +54,17 @@ POISON = {
     "a count of broken hooks that is no number": (
         message(args=[1, 2, 3], options={"retries": "many", "hook_failures": "many", **LEFT}),
         "hook",
+    ),
+    **{
+        f"a count of broken hooks that is {told}": (
+            message(args=[1, 2, 3], options={"retries": "many", "hook_failures": found, **LEFT}),
+            "hook",
+        )
+        for told, found in {"far below zero": -(10**12), "true": True, "NaN": math.nan, "huge": LONGEST}.items()
+    },
+    "a count of retries that is too long to be counted on": (
+        message(args=[1, 2, 3], options={"retries": LONGEST, "max_retries": 0, **LEFT}),
+        "failed",
     ),
     "5 MB of arguments": (message(args=["x" * 5_000_000]), "too large"),
 }

@@ -110,6 +110,15 @@ def test_a_chunk_that_is_not_allowed_when_it_starts_does_nothing(house: ElasticH
     assert house.chunks == {}
 
 
+def test_a_chain_whose_number_is_below_zero_is_below_no_allowance(house: ElasticHouse) -> None:
+    house.backlog = 100
+    house.lease(0, "hot")
+    house.broker.enqueue(house.actor.message_with_options(**{wire.ENTRY: ENTRY.name, wire.CHAIN: -1}))
+    house.start()
+    house.until_idle()
+    assert house.chunks == {}
+
+
 def test_a_chunk_that_fails_and_then_may_not_begin_again_has_what_it_took_given_back(house: ElasticHouse) -> None:
     house.backlog, house.failures = 5, 1
     house.lease(1)

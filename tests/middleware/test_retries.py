@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -87,6 +88,34 @@ def test_dramatiqs_own_max_retries_goes_before_the_lanes_attempts(house: Any, wh
     house.work()
     house.until_idle()
     assert len(tries.at) == 1 and len(house.dead()) == 1
+
+
+@pytest.mark.parametrize("found", [None, "many", math.nan, -math.inf, -(10**12), True, [1], {}])
+def test_a_count_of_retries_that_is_none_is_one_of_none(house: Any, found: object) -> None:
+    tries = Tries()
+    queue("work").actor(tries.job).send_with_options(retries=found)
+    house.work()
+    house.until_idle()
+    assert len(tries.at) == 3
+    (kept,) = house.broker.client.hvals(keys.dead_details(house.broker.namespace, "work"))
+    assert (json.loads(kept)["reason"], json.loads(kept)["attempts"]) == ("failed", 3)
+
+
+def test_a_count_of_retries_that_is_too_long_to_be_counted_on_is_the_last(house: Any) -> None:
+    tries = Tries()
+    queue("work").actor(tries.job).send_with_options(retries=10**4_300 - 1)
+    house.work()
+    house.until_idle()
+    assert len(tries.at) == 1 and len(house.dead()) == 1
+
+
+@pytest.mark.parametrize("found", ["many", math.nan, True, []])
+def test_a_max_retries_that_is_no_number_is_not_heard(house: Any, found: object) -> None:
+    tries = Tries()
+    queue("work").actor(tries.job).send_with_options(max_retries=found)
+    house.work()
+    house.until_idle()
+    assert len(tries.at) == 3 and len(house.dead()) == 1
 
 
 def test_a_job_that_succeeds_on_its_second_try_leaves_nothing(house: Any) -> None:

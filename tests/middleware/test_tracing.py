@@ -86,6 +86,15 @@ def test_a_retry_is_in_the_same_trace_and_counted(house: Any, traced: Ingest) ->
     assert event["contexts"]["trace"]["trace_id"] == sender["contexts"]["trace"]["trace_id"]
 
 
+def test_a_time_that_is_none_is_no_beginning_of_a_latency(house: Any, traced: Ingest) -> None:
+    house.work()
+    queue("work").actor(name="job")(lambda: None).send_with_options(requeue_timestamp=10**400, retries="many")
+    (job,) = transactions(house, traced, "job")
+    (process,) = spans(job, "queue.process")
+    assert 0 <= process["data"]["messaging.message.receive.latency"] < 10_000
+    assert process["data"]["messaging.message.retry.count"] == 0
+
+
 def test_the_time_that_a_message_was_meant_to_wait_is_no_latency(house: Any, traced: Ingest) -> None:
     began = time.monotonic()
     send(house, queue("work").actor(name="job")(lambda: None), delay=1_500)
