@@ -198,7 +198,12 @@ class FleetWorkerThread(WorkerThread):
     ) -> End:
         """The end that body and hooks add up to; ack's and nack's hooks are called for it."""
         if settling.broken_hook is not None and not message.failed and settling.retry is None:
-            return self._after_broken_hook(message, settling.broken_hook)
+            end = self._after_broken_hook(message, settling.broken_hook)
+            if end.kind == "dead":
+                message.fail()
+                self.broker.emit_before("nack", message)
+                self.broker.emit_after("nack", message)
+            return end
         if failure is not None and settling.retry is None:
             message.fail()  # no middleware said what becomes of it: stock would acknowledge work that did not end
         if message.failed:
@@ -219,12 +224,15 @@ class FleetWorkerThread(WorkerThread):
 
     def _without_hooks(self, message: FleetMessage, settling: Settling, error: BaseException) -> End:
         """The end of a message one of whose hooks threw its thread out."""
-        if message.failed:
-            return self._dead(message, error)
-        if settling.retry is not None:
-            body, delay = settling.retry
-            return message.fetched.end("retry", body, str(delay).encode())
-        return self._after_broken_hook(message, error)
+        try:
+            if message.failed:
+                return self._dead(message, error)
+            if settling.retry is not None:
+                body, delay = settling.retry
+                return message.fetched.end("retry", body, str(delay).encode())
+            return self._after_broken_hook(message, error)
+        except Exception as broken:  # it cannot be written again; sent back as it is it would come for ever
+            return unreadable(message.fetched, broken)
 
     def _after_broken_hook(self, message: FleetMessage, error: BaseException) -> End:
         """Again, as it was fetched: what hooks put into its options meanwhile may be what cannot be encoded."""

@@ -90,6 +90,26 @@ def test_each_kind_of_poison_is_a_dead_letter_with_its_reason_and_the_lane_goes_
     assert all(thread.is_alive() for thread in (*worker.workers, worker.pump, worker._watch, worker.wake) if thread)
 
 
+def test_options_that_nest_too_deep_to_be_written_again_are_a_dead_letter(
+    station: Station, redis_client: redis.Redis, namespace: str
+) -> None:
+    """A hook that breaks has them written again, with more calls below than there were when they were read."""
+
+    def fail() -> None:
+        raise ValueError("not tonight")
+
+    station.actor(fail, actor_name="note")
+    body = message(args=[], options={"retries": "many", "nest": 0})
+    for depth in range(850, 1_000):
+        nest = b"[" * depth + b"]" * depth
+        redis_client.hset(keys.bodies(namespace, QUEUE), str(depth), body.replace(b'"nest": 0', b'"nest": ' + nest))
+        redis_client.rpush(keys.queue(namespace, QUEUE), str(depth))
+    with capture_logs():  # each break is said with its traceback
+        station.work()
+        station.until_empty()
+    assert len(station.letters()) == 150
+
+
 @pytest.mark.parametrize("id", [b"\xff\xfe", b"", b"a\nb", b"\x00", "ü".encode(), b"%s {x}"])
 def test_ids_of_any_bytes_are_worked_on_and_die_like_others(
     id: bytes, station: Station, redis_client: redis.Redis, namespace: str

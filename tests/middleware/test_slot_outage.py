@@ -123,3 +123,16 @@ def test_a_hook_that_breaks_over_a_job_that_ended_leaves_its_slot_live_for_the_n
     assert [row.state for row in rows()] == ["running"]
     recorded.until_idle()
     assert [(row.state, row.starts) for row in rows()] == [("done", 2)]
+
+
+def test_a_hook_that_goes_on_breaking_ends_the_slot_with_its_message(recorded: Any) -> None:
+    class Breaks(Middleware):
+        def after_process_message(self, *_: Any, **__: Any) -> None:
+            raise ValueError("each time")
+
+    recorded.broker.add_middleware(Breaks())
+    queue("work").actor(name="job")(lambda: None).send_with_options(**OF_SLOT)
+    recorded.work()
+    recorded.until_idle()
+    assert len(recorded.dead()) == 1
+    assert [(row.state, row.starts) for row in rows()] == [("failed", 3)]
