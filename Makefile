@@ -42,8 +42,11 @@ test-lowest: $(LOWEST)/.installed  ## the broker and the workers on the lowest d
 soak: $(DEV_STAMP)  ## nights on repeat under faults of many kinds; what broke, what grew (HOURS=1, NIGHT_SECONDS=120, NIGHT_SEED=1)
 	$(BIN)/python -m tests.soak --hours $(HOURS) --night-seconds $(NIGHT_SECONDS) --seed $(NIGHT_SEED) $(SOAK_ARGS)
 
-soak-tests: $(DEV_STAMP)  ## the long tests, whole nights with a guard taken out among them
+# `make test` fuzzes with the same input each time.
+soak-tests: export TEST_SEED := $(or $(TEST_SEED),$(shell date +%s))
+soak-tests: $(DEV_STAMP)  ## the long tests, whole nights with a guard taken out among them, and fuzzing with input drawn anew (TEST_SEED)
 	$(BIN)/python -m pytest -m soak $(TEST_ARGS)
+	$(BIN)/python -m pytest tests/fuzz
 
 bench: $(DEV_STAMP)  ## ratios against stock Dramatiq and huey, measured side by side in one run (BENCH_ARGS="--rounds 1")
 	$(BIN)/python -m tests.benchmarks $(BENCH_ARGS)

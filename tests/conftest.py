@@ -35,13 +35,15 @@ from fleet.testing import forget_settings
 ROOT = Path(__file__).parent.parent
 _KEPT = ("FLEET_REDIS_URL", "FLEET_DATABASE_URL")
 
-# How long an example takes depends on what else runs; and which examples there are is the same in every run. No failure
-# is explained: Hypothesis traces for that, and a traced thread of CPython 3.11 spins for ever while a raise from
-# outside waits for any blocked thread of its process, as tests of deadlines may leave one.
+SEED = os.environ.get("TEST_SEED")
+
+# How long an example takes depends on what else runs; and which examples there are is the same in every run, but where
+# a seed is given. No failure is explained: Hypothesis traces for that, and a traced thread of CPython 3.11 spins for
+# ever while a raise from outside waits for any blocked thread of its process, as tests of deadlines may leave one.
 settings.register_profile(
     "nightshift",
     deadline=None,
-    derandomize=True,
+    derandomize=SEED is None,
     database=None,
     suppress_health_check=[HealthCheck.too_slow],
     phases=[phase for phase in Phase if phase is not Phase.explain],
@@ -49,9 +51,17 @@ settings.register_profile(
 settings.load_profile("nightshift")
 
 
-def pytest_report_header() -> str:
-    """The versions that this run is about: the pinned ones, or the lowest (`make test-lowest`)."""
-    return f"dramatiq {dramatiq.__version__}, redis-py {redis.__version__}"
+@pytest.hookimpl(tryfirst=True)
+def pytest_configure(config: pytest.Config) -> None:
+    """Have Hypothesis, which reads its option after this, draw by the seed that is given."""
+    if SEED is not None and config.getoption("--hypothesis-seed") is None:
+        config.option.hypothesis_seed = SEED
+
+
+def pytest_report_header() -> list[str]:
+    """The versions that this run is about: the pinned ones, or the lowest (`make test-lowest`); and its seed."""
+    seed = [] if SEED is None else [f"TEST_SEED={SEED}: what is fuzzed is drawn by it"]
+    return [f"dramatiq {dramatiq.__version__}, redis-py {redis.__version__}", *seed]
 
 
 @pytest.fixture(scope="session")
