@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from datetime import date
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -13,7 +15,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from books.bank import BankClient
-from books.bank.answers import TransactionPage
+from books.bank.answers import Account, Balance, Requisition, TransactionPage
 from books.fields import FieldsInvalid, ReceiptFields
 from books.gateway import GatewayClient
 from books.model import ModelClient
@@ -123,15 +125,45 @@ def gateway(world: ScriptedWorld) -> Iterator[GatewayClient]:
 @given(answer=replies(PAGE))
 def test_a_page_of_transactions_is_whole_or_refused(world: ScriptedWorld, bank: BankClient, answer: Answer) -> None:
     world.reply = lambda *_: answer
+    require_pages(bank, answer[1])
+
+
+def require_pages(bank: BankClient, told: bytes) -> None:
+    """What is taken of this answer is what it tells, or it is refused by an error with a name."""
     try:
-        pages = list(bank.transactions("a", date(2026, 2, 1), date(2026, 3, 1)))
+        (page,) = bank.transactions("a", date(2026, 2, 1), date(2026, 3, 1))
     except FleetError as refused:
         assert str(refused)
         return
-    for page in pages:
-        assert isinstance(page, TransactionPage)
-        for row in page.transactions:
-            assert isinstance(row.amount_cents, int) and len(row.currency) == 3 and row.external_id
+    assert isinstance(page, TransactionPage)
+    lists = json.loads(told)["transactions"]
+    listed = [*lists["booked"], *(lists.get("pending") or [])]
+    assert 0 <= len(page.transactions) + page.unidentified <= len(listed)
+    amounts = list(told_amounts(listed, "transactionAmount"))
+    for row in page.transactions:
+        require_money(row.amount_cents, row.currency)
+        assert (row.amount_cents, row.currency) in amounts
+        assert is_text(row.external_id) and isinstance(row.remittance, str)
+        assert type(row.booked) is bool and type(row.booking_date) is date
+        assert row.value_date is None or type(row.value_date) is date
+        assert row.counterparty is None or is_text(row.counterparty)
+
+
+def told_amounts(listed: Iterable[Any], name: str) -> Iterator[tuple[Decimal, str]]:
+    """Cents and currency of each row that tells them; what is left out of a page need not."""
+    for row in listed:
+        with suppress(LookupError, TypeError, ValueError, ArithmeticError):
+            yield Decimal(row[name]["amount"]) * 100, row[name]["currency"]
+
+
+def require_money(cents: object, currency: object) -> None:
+    assert type(cents) is int and abs(cents) < 10**17
+    assert isinstance(currency, str) and re.fullmatch("[A-Z]{3}", currency)
+
+
+def is_text(found: object) -> bool:
+    """Whether somebody could read it."""
+    return isinstance(found, str) and bool(found.strip())
 
 
 @FEW
@@ -142,21 +174,42 @@ def test_balances_accounts_and_requisitions_are_whole_or_refused(
     world: ScriptedWorld, bank: BankClient, answer: Answer
 ) -> None:
     world.reply = lambda path, query, body: answer if query.get("offset", "0") == "0" else (200, {"results": []})
-    for ask in (lambda: bank.balances("a"), lambda: bank.account("a"), lambda: list(bank.requisitions())):
+    for ask in (lambda: bank.balances("a"), lambda: (bank.account("a"),), lambda: tuple(bank.requisitions())):
         try:
-            ask()  # type: ignore[no-untyped-call]
+            found = ask()  # type: ignore[no-untyped-call]
         except FleetError as refused:
             assert str(refused)
+        else:
+            require_as_told(found, json.loads(answer[1]))
+
+
+def require_as_told(found: tuple[object, ...], told: dict[str, Any]) -> None:
+    """Each of what was taken is whole, and all of it is what the answer tells."""
+    for one in found:
+        match one:
+            case Balance():
+                require_money(one.amount_cents, one.currency)
+                assert is_text(one.kind) and (one.reference_date is None or type(one.reference_date) is date)
+            case Account():
+                assert one.id == told["id"].strip()
+                assert is_text(one.id) and is_text(one.institution_id) and is_text(one.status)
+                assert all(name is None or is_text(name) for name in (one.iban, one.owner_name))
+            case Requisition():
+                assert is_text(one.id) and is_text(one.institution_id) and is_text(one.status)
+                assert isinstance(one.accounts, tuple) and all(isinstance(account, str) for account in one.accounts)
+            case _:
+                raise AssertionError(f"{one!r} is nothing of a bank's")
+    balances = [(one.amount_cents, one.currency) for one in found if isinstance(one, Balance)]
+    assert not balances or balances == list(told_amounts(told["balances"], "balanceAmount"))
+    requisitions = [one.id for one in found if isinstance(one, Requisition)]
+    assert not requisitions or requisitions == [row["id"].strip() for row in told["results"]]
 
 
 @FEW
 @given(answer=changed_bytes([json.dumps(PAGE).encode(), b"<html>busy</html>"]))
-def test_bytes_that_are_no_answer_are_refused(world: ScriptedWorld, bank: BankClient, answer: bytes) -> None:
+def test_bytes_are_a_whole_page_or_refused(world: ScriptedWorld, bank: BankClient, answer: bytes) -> None:
     world.reply = lambda *_: (200, answer)
-    try:
-        list(bank.transactions("a", date(2026, 2, 1), date(2026, 3, 1)))
-    except FleetError as refused:
-        assert str(refused)
+    require_pages(bank, answer)
 
 
 @FEW
