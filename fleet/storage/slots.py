@@ -191,8 +191,9 @@ def forget_old(kept_for: timedelta = KEPT_FOR, most: int = _FORGOTTEN_A_CALL) ->
         .where(Slot.claimed_at < func.now() - kept_for, func.coalesce(Slot.lease_until, Slot.claimed_at) < func.now())
         .limit(most)
         .with_for_update(skip_locked=True)
+        .cte("old")  # chosen once: a subquery may be asked again for each row, and every time of other rows
     )
-    return _count(delete(Slot).where(tuple_(Slot.entry, Slot.slot).in_(old)))
+    return _count(delete(Slot).where(tuple_(Slot.entry, Slot.slot).in_(select(old.c.entry, old.c.slot))))
 
 
 def _named(of: OfSlot) -> dict[str, Any]:
