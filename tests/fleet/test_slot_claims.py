@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from itertools import count
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -217,6 +218,23 @@ def test_a_worker_that_stops_in_the_middle_of_its_claim_holds_up_nobody() -> Non
     assert isinstance(answers[0], Refused)
 
 
+@pytest.fixture(params=[(), ("hashjoin", "mergejoin", "hashagg", "sort", "material")], ids=["as planned", "row by row"])
+def planned(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Joins as the server plans them, and as it may where it knows little of a table: its subquery for each row."""
+
+    def configure(connection: Any, _: object) -> None:
+        for node in request.param:
+            connection.execute(f"SET enable_{node} = off")
+        connection.commit()
+
+    database().dispose()
+    event.listen(database(), "connect", configure)
+    yield
+    event.remove(database(), "connect", configure)
+    database().dispose()
+
+
+@pytest.mark.usefixtures("planned")
 def test_old_slots_are_forgotten_a_bounded_number_at_a_time_and_held_ones_never() -> None:
     for number in range(5):
         slots.end(claim(replace(FIRST, slot=SLOT + timedelta(minutes=number))), SlotState.DONE)
