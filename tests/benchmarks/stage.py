@@ -150,7 +150,9 @@ class Stage:
         """Remove what the last measurement left; the next has another namespace, whether that succeeds or not."""
         last, self.namespace = self.namespace, f"bench-{uuid.uuid4().hex[:8]}"
         for key in self.client.scan_iter(f"{last}:*", count=1000):
-            self.client.delete(key)  # at once: what is freed later is in the next measurement's memory and time
+            self.client.delete(key)
+        while self.client.info("memory")["lazyfree_pending_objects"]:
+            time.sleep(0.01)  # what is freed later would be in the next measurement's memory and processor time
 
 
 def require_done(said: list[dict[str, Any]], jobs: int) -> None:
