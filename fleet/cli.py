@@ -105,8 +105,7 @@ def work(lane: Annotated[str, typer.Argument(help="The lane to serve.")]) -> Non
 @cli.command()
 def beat() -> None:
     """Run one beat replica; any number may run, one leads."""
-    app = _start(follow_parent=True)
-    application.beat(app)
+    application.beat(_start(follow_parent=True))
 
 
 @cli.command()

@@ -36,7 +36,7 @@ STATED = (
     Stated("docs/probe.md", "Counting costs a job 4 µs", NO_LINE),
     Stated("docs/night.md", "5 ms of Redis's time, 0.2 s of the command's", NO_LINE),
     Stated("docs/outbox.md", "2.0 to 3.0 s were measured", "test:tests/chaos/test_outbox.py"),
-    Stated("docs/sentry.md", "A line of the log costs a third as much again, to twice as much", "log-lines"),
+    Stated("docs/sentry.md", "A line of the log costs a quarter as much again, to twice as much", "log-lines"),
     Stated("CHANGELOG.md", "500 documents make 2 scans of their table instead of 500", "lookups"),
     Stated("CHANGELOG.md", "from SIGKILL of a child to the restart of its jobs p99 0.2 s", "test:tests/chaos/workers"),
 )
